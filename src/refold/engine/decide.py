@@ -1,0 +1,112 @@
+"""What to do next, from what is known. Pure.
+
+The loop has no memory of its own: it asks `decide`, does that one thing,
+records what came of it, and asks again. So a session can stop after any event
+and go on from there.
+
+A feature that changes what happens next is a `Policy` in the list, not a
+branch in the loop. Each one proposes from the view alone: an action, a note on
+asking the model, or nothing. The rank of the actions decides between them, not
+the order of the list; only between equals the first wins. Notes add up.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from refold.journal.events import Outcome
+from refold.journal.fold import View
+
+
+class RunCalls(Struct, frozen=True):
+    """Take these calls on from wherever they stand."""
+
+    ids: tuple[str, ...]
+
+
+class SettleCalls(Struct, frozen=True):
+    """End these calls without doing them."""
+
+    ids: tuple[str, ...]
+    reason: str
+
+
+class EndTurn(Struct, frozen=True):
+    outcome: Outcome
+    reason: str = ""
+
+
+class TakeUp(Struct, frozen=True):
+    """Let the model hear these words."""
+
+    words: tuple[int, ...]
+
+
+class AskModel(Struct, frozen=True):
+    """`because` names the policies whose notes these are."""
+
+    notes: tuple[str, ...] = ()
+    tools: bool = True
+    because: tuple[str, ...] = ()
+
+
+class Note(Struct, frozen=True):
+    """Not an action: a wish about the next time the model is asked."""
+
+    text: str = ""
+    tools: bool = True
+
+
+Action: TypeAlias = RunCalls | SettleCalls | EndTurn | TakeUp | AskModel
+
+
+class Policy(Protocol):
+    """Proposes what to do next. Pure; its name is recorded with what it changed."""
+
+    @property
+    def __name__(self) -> str: ...
+    def __call__(self, view: View, /) -> Action | Note | None: ...
+
+
+class Choice(Struct, frozen=True):
+    """What to do, and which policy wanted it."""
+
+    action: Action
+    by: str
+
+
+# No call is left behind for an end, and no end is put off by more words.
+_RANK: dict[type[Action], int] = {
+    RunCalls: 0, SettleCalls: 0, EndTurn: 1, TakeUp: 2, AskModel: 3,
+}  # fmt: skip
+
+
+def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
+    """The next action, or None: nothing can be done until somebody says something."""
+    if not view.turn.seq:
+        return None
+    actions: list[Choice] = []
+    notes: list[tuple[str, Note]] = []
+    for policy in policies:
+        match policy(view):
+            case None:
+                pass
+            case Note() as note:
+                notes.append((policy.__name__, note))
+            case action:
+                actions.append(Choice(action, policy.__name__))
+    if not actions:
+        return None
+    best = min(actions, key=lambda choice: _RANK[type(choice.action)])
+    if not isinstance(best.action, AskModel):
+        return best
+    return Choice(_with_notes(notes, view), best.by)
+
+
+def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
+    tools = all(note.tools for _, note in notes)
+    if view.turn.asking is not None:  # a repeated question has its notes already
+        return AskModel((), tools and view.turn.asking.tools)
+    said = [(name, note.text) for name, note in notes if note.text]
+    return AskModel(tuple(t for _, t in said), tools, tuple(n for n, _ in said))

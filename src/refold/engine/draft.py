@@ -1,0 +1,130 @@
+"""An answer while it is coming in. Put together here, recorded elsewhere."""
+
+import msgspec
+from msgspec import Raw
+
+from refold.journal.events import ModelAnswered
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.values.clean import clean
+from refold.values.live import CallComing, Live, TextCame, ThinkingCame
+from refold.values.messages import Message, Part, Text, Thinking, ToolCall
+
+
+class _Call:
+    def __init__(self, id_: str) -> None:
+        self.id, self.name, self.arguments = id_, "", ""
+
+
+class Draft:
+    """`next_call` numbers our ids; `model` is who was asked."""
+
+    def __init__(self, next_call: int, model: str) -> None:
+        self._next, self._model = next_call, model
+        self._parts: list[Part | _Call] = []  # in the order in which they began
+        self._calls: dict[int, _Call] = {}
+        self._thinking: list[str] | None = None
+        self._done: Done | None = None
+        self.text = ""
+
+    def add(self, delta: Delta) -> Live | None:
+        """Take in a piece; what a watcher should hear of it comes back."""
+        match delta:
+            case TextDelta(text):
+                self._close_thinking()
+                self.text += text
+                return self._say(text)
+            case ThinkingDelta(text, wire, data):
+                return self._think(text, wire, data)
+            case CallDelta():
+                self._close_thinking()
+                return self._call(delta)
+            case Done():
+                self._close_thinking()
+                self._done = delta
+            case _:
+                pass
+        return None
+
+    def whole(self, *, calls: bool = True) -> ModelAnswered | None:
+        """The answer, or None if it stopped before its end or says nothing.
+
+        Calls exist only if the answer came to its proper end, and `calls` were
+        asked for: one that was cut off is never repaired.
+        """
+        done = self._done
+        if done is None:
+            return None
+        wanted = calls and done.stop not in ("length", "refused")
+        parts = tuple(self._finished(wanted))
+        stop = "end" if done.stop == "calls" and not wanted else done.stop
+        says = any(
+            isinstance(p, ToolCall) or (isinstance(p, Text) and p.text) for p in parts
+        )
+        if not says and stop not in ("length", "refused"):
+            return None
+        kept = parts if says else ()
+        message = Message("assistant", kept)
+        return ModelAnswered(message, done.usage, stop, self._model)
+
+    def partial(self) -> ModelAnswered | None:
+        """What a person saw before a stop. Half a call is no call."""
+        if not self.text.strip():
+            return None
+        message = Message("assistant", (Text(self.text),))
+        return ModelAnswered(message, model=self._model, partial=True)
+
+    def _say(self, text: str) -> Live | None:
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, Text):
+            self._parts[-1] = Text(last.text + text)
+        elif text:
+            self._parts.append(Text(text))
+        return TextCame(text) if text else None
+
+    def _think(self, text: str, wire: str, data: Raw) -> Live | None:
+        self._thinking = [*(self._thinking or ()), text]
+        if bytes(data):
+            whole = "".join(self._thinking)
+            self._parts.append(Thinking(whole, wire, data))
+            self._thinking = None
+        return ThinkingCame(text) if text else None
+
+    def _close_thinking(self) -> None:
+        if self._thinking is not None and any(self._thinking):
+            self._parts.append(Thinking("".join(self._thinking)))
+        self._thinking = None
+
+    def _call(self, delta: CallDelta) -> Live | None:
+        call = self._calls.get(delta.index)
+        new = call is None
+        if call is None:
+            call = self._calls[delta.index] = _Call(delta.id)
+            self._parts.append(call)
+        call.name += delta.name
+        call.arguments += delta.arguments
+        return CallComing(call.name) if new and call.name else None
+
+    def _finished(self, calls: bool) -> list[Part]:
+        parts: list[Part] = []
+        next_call = self._next
+        for part in self._parts:
+            match part:
+                case _Call() if calls:
+                    arguments = _json(part.arguments)
+                    id_ = f"call-{next_call}"
+                    parts.append(ToolCall(id_, part.name, arguments, part.id))
+                    next_call += 1
+                case Text(text) if text.strip():
+                    parts.append(Text(text))
+                case Thinking():
+                    parts.append(part)
+                case _:
+                    pass
+        return parts
+
+
+def _json(arguments: str) -> Raw:
+    try:  # models send line breaks; a journal line must not hold one
+        return Raw(msgspec.json.format(arguments.strip() or "{}", indent=-1).encode())
+    except (msgspec.DecodeError, UnicodeEncodeError):  # the seam will tell the model
+        return Raw(msgspec.json.encode(clean(arguments)))

@@ -1,0 +1,31 @@
+"""Do one thing. Nothing comes back: what happened is in the journal.
+
+Cancelling is safe at every await. What had an effect is recorded as it
+unwinds, and what had none is simply decided again.
+"""
+
+from typing import assert_never
+
+from refold.engine import asking, calls
+from refold.engine.decide import AskModel, Choice, EndTurn, RunCalls, SettleCalls, TakeUp
+from refold.engine.world import Record, World
+from refold.journal.events import Asked, TakenUp, TurnEnded
+
+
+async def perform(choice: Choice, world: World, record: Record) -> None:
+    by = f"policy {choice.by}"
+    match choice.action:
+        case AskModel(notes, tools, because):
+            await record(Asked(notes, tools, because), by=by)
+            await asking.ask(world, record)
+        case RunCalls():
+            await calls.run_ready(world, record)
+        case SettleCalls(ids, reason):
+            left = [c for c in record.view.talk.calls if c.call.id in ids]
+            await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
+        case TakeUp(words):
+            await record(TakenUp(words), by=by)
+        case EndTurn(outcome, reason):
+            await record(TurnEnded(outcome, reason), kept=True, by=by)
+        case _:
+            assert_never(choice.action)

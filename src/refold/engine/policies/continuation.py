@@ -1,0 +1,33 @@
+"""An answer that the output limit cut off is asked to go on where it stopped.
+
+The pieces stay apart in what is sent, for a provider's cache likes no rewriting;
+whoever shows the answer joins them (`views.answer`). A call that was cut is no
+call: the draft has dropped it already.
+"""
+
+from refold.engine.decide import EndTurn, Note, Policy
+from refold.journal.fold import View
+
+WORDS_CUT = (
+    "<reminder>The output limit cut your answer off. Go on exactly where it stopped, "
+    "repeating nothing.</reminder>"
+)
+CALL_CUT = (
+    "<reminder>The output limit cut your answer off before its tool calls were whole, so "
+    "none was run. Call again, in smaller pieces.</reminder>"
+)
+
+
+def joined_up(times: int = 3) -> Policy:
+    """Ask for more, up to `times` in a row."""
+
+    def continuation(view: View) -> EndTurn | Note | None:
+        turn = view.turn
+        if not turn.cut or turn.last is None:
+            return None
+        if turn.cut > times:
+            reason = f"the output limit cut the answer off {turn.cut} times in a row"
+            return EndTurn("failed", f"{reason}; continue goes on")
+        return Note(WORDS_CUT if turn.last.message.text else CALL_CUT)
+
+    return continuation

@@ -1,0 +1,29 @@
+"""The plain agent: answer calls, hear words, ask; end when nothing is called."""
+
+from refold.engine.decide import Action, AskModel, EndTurn, RunCalls, TakeUp
+from refold.journal.fold import View
+
+
+def converse(view: View) -> Action | None:
+    talk, turn = view.talk, view.turn
+    if talk.calls:
+        ready = tuple(
+            c.call.id for c in talk.calls if c.result is None and c.stage != "asked"
+        )
+        return RunCalls(ready) if ready else None  # the rest is a person's to answer
+    if turn.failed is not None:
+        return EndTurn("failed", turn.failed)
+    words = tuple(w.seq for w in talk.unheard if w.said.when == "now" or not turn.steps)
+    if words:
+        return TakeUp(words)
+    return _end(view) or AskModel()
+
+
+def _end(view: View) -> EndTurn | None:
+    """An answer that calls nothing ends the turn, unless words came since."""
+    last, messages = view.turn.last, view.talk.messages
+    if last is None or last.stop == "length" or messages[-1].message.role != "assistant":
+        return None
+    if last.stop == "refused":
+        return EndTurn("failed", "the model refused to answer")
+    return EndTurn("answered")

@@ -1,0 +1,40 @@
+"""A limit on the answers of one turn: a warning, a last summary, the end.
+
+`going_on` is what lets a person say "continue" without words of their own.
+"""
+
+from refold.engine.decide import EndTurn, Note, Policy
+from refold.journal.fold import View
+
+WRAP_UP = (
+    "<reminder>{left} more answers are allowed in this turn. Finish what you can and "
+    "leave the rest in a state that is easy to go on from.</reminder>"
+)
+SUMMARY = (
+    "<reminder>The step limit of this turn is reached. Call no tool now. Say what was "
+    "done, what was not, and what should come next.</reminder>"
+)
+GO_ON = "<reminder>Go on where you stopped.</reminder>"
+
+
+def at_most(steps: int, warn: int = 3) -> Policy:
+    """End a turn after `steps` answers; say so to the model `warn` answers before."""
+
+    def step_limit(view: View) -> EndTurn | Note | None:
+        turn = view.turn
+        left = steps - turn.steps
+        if left < 0:
+            return EndTurn("step_limit", f"{steps} answers were allowed; continue goes on")
+        if left == 0:
+            return Note(SUMMARY, tools=False)
+        if left <= warn < steps and "step_limit" not in turn.noted:
+            return Note(WRAP_UP.format(left=left))
+        return None
+
+    return step_limit
+
+
+def going_on(view: View) -> Note | None:
+    """A turn that continues an earlier one begins with no words of a person."""
+    turn = view.turn
+    return Note(GO_ON) if turn.why == "continue" and not turn.steps else None

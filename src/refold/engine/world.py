@@ -1,0 +1,80 @@
+"""What a turn may touch, and how it says what happened. Both are handed to it.
+
+`World` is put together once, by whoever opens the session. `Record` is the
+session's recorder, as the engine sees it: the only way to make anything true.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold.engine.decide import Policy
+from refold.journal.events import Briefed, Event, Mode
+from refold.journal.fold import View
+from refold.permissions.rules import Rule
+from refold.provider.port import Provider
+from refold.tools.contract import Tool
+from refold.values.live import Live
+from refold.values.messages import ToolCall
+
+
+def nowhere_outside(path: str) -> str | None:
+    """A workspace without an outside, for tools that touch no files."""
+    return None
+
+
+class World(Struct, frozen=True):
+    """`outside` gives the real path of a file that lies outside the workspace.
+
+    With `attended` false nobody can be asked: what would ask is denied.
+    """
+
+    provider: Provider
+    tools: tuple[Tool, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    rules: Sequence[Rule] = ()
+    mode: Mode = "default"  # unless the session has one of its own
+    attended: bool = True
+    house: Mapping[str, object] = {}  # what tools may ask for by name
+    outside: Callable[[str], str | None] = nowhere_outside
+    system: str = ""
+    model: str = ""  # provider/model
+    window: int = 0  # tokens; 0: unknown
+    longest_result: int = 30_000  # characters the model sees of one call
+
+    def tool(self, name: str) -> Tool | None:
+        return next((t for t in self.tools if t.spec.name == name), None)
+
+    def briefing(self) -> Briefed:
+        specs = tuple(tool.spec for tool in self.tools)
+        return Briefed(self.system, specs, self.model, self.window)
+
+
+class Record(Protocol):
+    """Calling it writes the events, all or none, and returns the view after them.
+
+    With `kept`, it returns when they would survive a power cut. Writing cannot
+    be cancelled half-way: what was done gets told, even while a turn is stopped.
+    """
+
+    @property
+    def view(self) -> View: ...
+    @property
+    def since(self) -> int: ...  # what stands later than this, this writer wrote
+    async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View: ...
+    async def news(self, after: int) -> None:
+        """Return when something stands in the journal later than `after`."""
+        ...
+
+    def tell(self, live: Live) -> None:
+        """Say something to whoever is watching; it is not recorded."""
+        ...
+
+    async def put(self, blob: bytes) -> str:
+        """Keep a blob, secrets masked, and give its name."""
+        ...
+
+    def unmasked(self, call: ToolCall) -> ToolCall | None:
+        """The call as the model made it. None: it held a secret we do not keep."""
+        ...

@@ -1,0 +1,83 @@
+"""Everything this package raises.
+
+RefoldError
+├── BadInput              what a person gave us makes no sense; says what to change
+├── ProviderError         the model could not be asked, or did not answer
+│   ├── Overloaded        try again later; may say when
+│   ├── Unreachable       no connection, or it broke; trying again may help
+│   └── Refused           asking again will not help
+│       └── TooLong       the request does not fit the model's window
+├── JournalError          the record cannot be read or written; open it again
+│   ├── Corrupt           the chain is broken: says where and what is lost
+│   ├── Conflict          somebody else has written since we read
+│   ├── Held              another live process is the writer: says which
+│   └── Fenced            somebody else holds the pen now
+└── ToolFailed            raised inside a tool, for the model to read
+
+`ProviderError` ends as a `ModelFailed` event and `ToolFailed` as a failed
+`Ended`: neither leaves the engine. Anything else a tool raises is a bug, told
+to the model as a failure too. Only a `JournalError` stops a session.
+"""
+
+
+class RefoldError(Exception):
+    """Base of every error we raise on purpose."""
+
+
+class BadInput(RefoldError):
+    """A setting, flag, file or name given to us makes no sense."""
+
+
+class ProviderError(RefoldError):
+    """The model could not be asked, or did not answer."""
+
+
+class Overloaded(ProviderError):
+    """The provider is busy. Worth another try after `retry_after` seconds."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Unreachable(ProviderError):
+    """No connection, a broken one, or silence for too long."""
+
+
+class Refused(ProviderError):
+    """The provider will not do this however often it is asked."""
+
+
+class TooLong(Refused):
+    """The request does not fit the model's window."""
+
+
+class JournalError(RefoldError):
+    """The record cannot be read or written."""
+
+
+class Corrupt(JournalError):
+    """A line does not follow from the one before: the record was damaged."""
+
+    def __init__(self, line: int, what: str = "it was changed after it was written") -> None:
+        super().__init__(
+            f"line {line} of the journal is damaged: {what}; "
+            f"{line - 1} lines before it are good"
+        )
+        self.line, self.what = line, what
+
+
+class Conflict(JournalError):
+    """The journal is not as long as the writer thought."""
+
+
+class Held(JournalError):
+    """Another live process writes this journal."""
+
+
+class Fenced(JournalError):
+    """A later writer has taken the pen."""
+
+
+class ToolFailed(RefoldError):
+    """The tool could not do it. The message is written for the model."""

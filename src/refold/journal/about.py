@@ -1,0 +1,37 @@
+"""What a session is: where it works, which model it was given, which version wrote it."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events import (
+    Entry,
+    ModelChosen,
+    Said,
+    SessionResumed,
+    SessionStarted,
+)
+
+HEARS = (SessionStarted, SessionResumed, ModelChosen, Said)
+_TITLE = 60
+
+
+class About(Struct, frozen=True):
+    directory: str = ""
+    refold: str = ""
+    model: str = ""  # chosen by a person, as provider/model; "": the settings hold
+    title: str = ""
+    began: float = 0.0
+
+
+def apply(about: About, entry: Entry) -> About:
+    match entry.event:
+        case SessionStarted(directory, refold):
+            return About(directory, refold, began=entry.at)
+        case SessionResumed(refold):
+            return replace(about, refold=refold)
+        case ModelChosen(model):
+            return replace(about, model=model)
+        case Said(words) if not about.title:
+            return replace(about, title=" ".join(words.split())[:_TITLE])
+        case _:
+            return about

@@ -1,0 +1,213 @@
+"""What can happen in a session, one small class for each thing.
+
+Three rules keep a journal readable in five years:
+
+* Names are past tense. An event is news, not an order.
+* Events carry results, never recipes. Folding them again must not call a
+  model, run a tool, read a clock or roll a die.
+* A field may be added with a default; none is renamed or removed. What must
+  change shape gets a new class.
+
+When it happened, in which turn and by whose hand is the envelope's business
+(`codec`); what it means is the fold's (`fold` and the sub-folds beside it).
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Raw, Struct
+
+from refold.values.control import Control
+from refold.values.messages import Message
+from refold.values.shown import Shown
+from refold.values.tools import ToolSpec
+from refold.values.usage import Usage
+
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+Mode: TypeAlias = Literal["default", "accept-edits", "bypass"]
+Outcome: TypeAlias = Literal[
+    "answered", "final", "plan_ready", "interrupted", "cancelled",
+    "step_limit", "budget", "stuck", "denied", "failed",
+]  # fmt: skip
+
+
+class SessionStarted(Struct, frozen=True):
+    """The first line. `refold` is the version that wrote it."""
+
+    directory: str
+    refold: str = ""
+
+
+class SessionResumed(Struct, frozen=True):
+    """Another process took the pen."""
+
+    refold: str = ""
+
+
+class Mended(Struct, frozen=True):
+    """The journal was found damaged at its end, and this is what is lost."""
+
+    lost: str
+
+
+class Said(Struct, frozen=True):
+    """Words came in. They are not a turn: mail and schedules start those too."""
+
+    words: str
+    sender: str = "person"
+    when: Literal["now", "next"] = "now"  # into the running turn, or after it
+    client_key: str = ""  # the same key twice is the same words sent twice
+
+
+class TurnStarted(Struct, frozen=True):
+    cause: int  # the seq of what asked for it
+    why: Literal["words", "continue"] = "words"
+
+
+class Briefed(Struct, frozen=True):
+    """What the model is told besides the talk. Recorded again when it changes."""
+
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    model: str = ""  # as a person names it: provider/model
+    window: int = 0  # tokens; 0: unknown
+
+
+class TakenUp(Struct, frozen=True):
+    """These words are now part of what the model hears."""
+
+    words: tuple[int, ...]
+
+
+class Asked(Struct, frozen=True):
+    """A step begins: the model is asked. Without an answer, asking is repeated."""
+
+    notes: tuple[str, ...] = ()
+    tools: bool = True
+    because: tuple[str, ...] = ()  # the policies whose notes these are
+
+
+class ModelAnswered(Struct, frozen=True):
+    """A whole answer, or the words that came before a stop, without calls."""
+
+    message: Message
+    usage: Usage = Usage()
+    stop: Literal["end", "calls", "length", "refused"] = "end"
+    model: str = ""
+    partial: bool = False
+
+
+class ModelFailed(Struct, frozen=True):
+    """No answer came. `shown` is what a person had already read of one."""
+
+    reason: str
+    kind: str = ""  # the class of the error
+    shown: str = ""
+
+
+class Judged(Struct, frozen=True):
+    """The rules have spoken on a call that an answer holds."""
+
+    call_id: str
+    verdict: Verdict
+    rule: str = ""  # the rule that decided, as it is written
+    reason: str = ""
+
+
+class Answered(Struct, frozen=True):
+    """A person decided on a call the rules were not sure of. The first wins."""
+
+    call_id: str
+    allowed: bool
+    reason: str = ""  # why not: goes to the model
+
+
+class Granted(Struct, frozen=True):
+    """A person allows a kind of call for the rest of this session."""
+
+    rule: str
+
+
+class Started(Struct, frozen=True):
+    """Written before the call is done: after a crash it may have had its effect."""
+
+    call_id: str
+
+
+class Ended(Struct, frozen=True):
+    """A call came to this. `text` is all the model sees of it.
+
+    Where it was cut, `whole` names the blob with all of it. `seen` says which
+    files the model was shown, as (path, sha256 of the content).
+    """
+
+    call_id: str
+    outcome: Literal["done", "failed", "refused", "stopped", "unknown"]
+    text: str
+    shown: tuple[Shown, ...] = ()
+    seen: tuple[tuple[str, str], ...] = ()
+    whole: str = ""
+    control: Control | None = None
+
+
+class Rewound(Struct, frozen=True):
+    """The talk is again what it was at `mark`. Leaves a mark itself: undo."""
+
+    mark: int
+
+
+class Stopped(Struct, frozen=True):
+    """Somebody wants this turn to end. It ends when its calls are settled."""
+
+    reason: str
+    outcome: Literal["interrupted", "cancelled"] = "interrupted"
+
+
+class TurnEnded(Struct, frozen=True):
+    outcome: Outcome
+    reason: str = ""
+
+
+class ModeChanged(Struct, frozen=True):
+    """A person chose how much may run unasked."""
+
+    mode: Mode
+
+
+class ModelChosen(Struct, frozen=True):
+    """A person chose the model, as provider/model. Holds from the next turn."""
+
+    model: str
+
+
+class Noted(Struct, frozen=True):
+    """A plug-in's own news. We keep it; the plug-in folds it."""
+
+    name: str
+    data: Raw
+
+
+class Unknown(Struct, frozen=True):
+    """News of a version that is not ours. Kept raw, folded as nothing."""
+
+    kind: str
+    data: Raw
+
+
+Event: TypeAlias = (
+    SessionStarted | SessionResumed | Mended
+    | Said | TurnStarted | Briefed | TakenUp | Asked | ModelAnswered | ModelFailed
+    | Judged | Answered | Granted | Started | Ended
+    | Rewound | Stopped | TurnEnded | ModeChanged | ModelChosen | Noted | Unknown
+)  # fmt: skip
+
+
+class Entry(Struct, frozen=True):
+    """An event at its place in the journal. This is what gets folded."""
+
+    seq: int
+    event: Event
+    at: float = 0.0  # seconds since 1970, by the writer's clock; order is seq's
+    epoch: int = 0  # which writer; see `store.Store.lease`
+    turn: int = 0  # the seq of its TurnStarted; 0 between turns
+    by: str = ""  # who: "person", "agent", "rules", "policy step_limit"
+    cause: int = 0  # the seq of what led to it; 0: nothing in here

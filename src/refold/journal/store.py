@@ -1,0 +1,102 @@
+"""Where lines are kept. The port, and a store that forgets when the program ends.
+
+A store knows nothing of events: it keeps lines, whatever their vocabulary.
+Chains, numbers and meaning are `codec`'s and the recorder's.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold.errors import Conflict, Fenced, JournalError
+
+
+class Lease(Struct, frozen=True):
+    """The pen: its number, and what was mended when it was taken.
+
+    `cut` is half a line that a crash had left at the end and that was cut off.
+    `head` is what the last writer said it wrote, as (seq, h): a journal that
+    ends before it has lost its tail. (0, "") where nobody said.
+    """
+
+    epoch: int
+    cut: bytes = b""
+    head: tuple[int, str] = (0, "")
+
+
+class Store(Protocol):
+    """The lines of one journal, and the blobs they name.
+
+    `append` returns when the lines are *written*: they survive the program. It
+    takes all of them or none and raises: `Conflict` unless `expect` lines are
+    there, `Fenced` if a later writer took the pen, `JournalError` if the disk
+    would not. `keep` returns when everything written is *kept*: it survives a
+    power cut; if it raises, what was not yet kept may be gone, and `lease` must be
+    called again. `read` gives whole lines only; half of one, left by a crash, is as
+    good as not there. `head` is the (seq, hash) after the last of the lines, noted
+    beside them, so that a cut at a line's end is noticed.
+
+    `lease` takes the pen and gives its number, higher than any before; it raises
+    `Held` while another live writer has it, and mends a torn tail. `release` gives
+    it back. `put` returns when the blob is kept; its name is its sha256 in hex.
+    `get` gives it, or raises `JournalError`. Nothing here holds up the event loop.
+    """
+
+    async def lease(self) -> Lease: ...
+    async def release(self) -> None: ...
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None: ...
+    async def keep(self) -> None: ...
+    async def read(self, after: int = 0) -> Sequence[bytes]: ...
+    async def put(self, blob: bytes) -> str: ...
+    async def get(self, name: str) -> bytes: ...
+
+
+class MemoryStore:
+    """`kept` says how many lines a power cut would leave."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self.lines, self.kept, self._epoch = list(lines), len(lines), 0
+        self.blobs: dict[str, bytes] = {}
+        self._head = (0, "")
+
+    async def lease(self) -> Lease:
+        self._epoch += 1
+        return Lease(self._epoch, head=self._head)
+
+    async def release(self) -> None:
+        return
+
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        check(epoch, self._epoch, expect, len(self.lines))
+        self.lines += lines
+        self._head = head
+
+    async def keep(self) -> None:
+        self.kept = len(self.lines)
+
+    async def read(self, after: int = 0) -> Sequence[bytes]:
+        return self.lines[after:]
+
+    async def put(self, blob: bytes) -> str:
+        name = sha256(blob).hexdigest()
+        self.blobs[name] = blob
+        return name
+
+    async def get(self, name: str) -> bytes:
+        if name not in self.blobs:
+            raise JournalError(f"there is no blob {name}")
+        return self.blobs[name]
+
+
+def check(epoch: int, newest: int, expect: int, found: int) -> None:
+    """Raise unless writer `epoch` may append to a journal of `found` lines."""
+    if epoch < newest:
+        raise Fenced(f"writer {epoch} lost the pen to writer {newest}")
+    if expect != found:
+        raise Conflict(f"expected {expect} lines in the journal, found {found}")

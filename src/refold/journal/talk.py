@@ -1,0 +1,127 @@
+"""The talk: what the model has heard and said, and the calls still open.
+
+This is the part of a session that rewinds. It knows no money and no ids; that
+is `account`. The results of one answer enter together, in the order of its
+calls, however they ended: so a request made again is the same request.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from refold.journal.events import (
+    Answered,
+    Asked,
+    Briefed,
+    Ended,
+    Entry,
+    Judged,
+    ModelAnswered,
+    ModelFailed,
+    Said,
+    Started,
+    TakenUp,
+)
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
+
+Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
+_JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
+
+HEARS = (
+    Said, TakenUp, Asked, ModelAnswered, ModelFailed, Briefed,
+    Judged, Answered, Started, Ended,
+)  # fmt: skip
+
+
+class OpenCall(Struct, frozen=True):
+    call: ToolCall
+    stage: Stage = "called"
+    since: int = 0  # the seq that brought it to this stage
+    started: int = 0  # the seq of its start
+    reason: str = ""  # why it is asked about, or was denied
+    result: ToolResult | None = None
+
+
+class Unheard(Struct, frozen=True):
+    seq: int
+    said: Said
+
+
+class Talk(Struct, frozen=True):
+    messages: Log[Spoken] = field(default_factory=Log[Spoken])
+    calls: tuple[OpenCall, ...] = ()  # of the last answer, until all have ended
+    unheard: tuple[Unheard, ...] = ()
+    briefed: Briefed = Briefed()
+
+    def call(self, call_id: str) -> OpenCall | None:
+        return next((c for c in self.calls if c.call.id == call_id), None)
+
+
+def apply(talk: Talk, entry: Entry) -> Talk:
+    match entry.event:
+        case Said():
+            return replace(talk, unheard=(*talk.unheard, Unheard(entry.seq, entry.event)))
+        case TakenUp(words):
+            heard = (w.said.words for w in talk.unheard if w.seq in words)
+            left = tuple(w for w in talk.unheard if w.seq not in words)
+            return _told(replace(talk, unheard=left), entry.seq, *heard)
+        case Asked(notes):
+            return _told(talk, entry.seq, *notes)
+        case ModelAnswered(message):
+            calls = tuple(OpenCall(call, since=entry.seq) for call in message.calls)
+            return _plus(replace(talk, calls=calls), entry.seq, message)
+        case ModelFailed(shown=shown) if shown:
+            return _plus(talk, entry.seq, Message("assistant", (Text(shown),)))
+        case Briefed():
+            return replace(talk, briefed=entry.event)
+        case Judged() | Answered() | Started() | Ended():
+            return _settled(replace(talk, calls=_moved(talk.calls, entry)), entry.seq)
+        case _:
+            return talk
+
+
+def _moved(calls: tuple[OpenCall, ...], entry: Entry) -> tuple[OpenCall, ...]:
+    event = entry.event
+    assert isinstance(event, Judged | Answered | Started | Ended)
+    return tuple(
+        _step(c, entry) if c.call.id == event.call_id and c.result is None else c
+        for c in calls
+    )
+
+
+def _step(call: OpenCall, entry: Entry) -> OpenCall:
+    seq = entry.seq
+    match entry.event:
+        case Judged(_, verdict, _, reason):
+            return replace(call, stage=_JUDGED[verdict], since=seq, reason=reason)
+        case Answered(_, allowed, reason) if call.stage == "asked":
+            stage: Stage = "allowed" if allowed else "denied"
+            return replace(call, stage=stage, since=seq, reason=reason)
+        case Started():
+            return replace(call, stage="started", since=seq, started=seq)
+        case Ended(id_, outcome, text):
+            result = ToolResult(id_, text, outcome != "done")
+            return replace(call, stage="ended", since=seq, result=result)
+        case _:
+            return call
+
+
+def _settled(talk: Talk, seq: int) -> Talk:
+    results = tuple(c.result for c in talk.calls if c.result)
+    if not results or len(results) < len(talk.calls):
+        return talk
+    return _plus(replace(talk, calls=()), seq, Message("tool", results))
+
+
+def _told(talk: Talk, seq: int, *words: str) -> Talk:
+    parts = tuple(Text(w) for w in words if w.strip())
+    return _plus(talk, seq, Message("user", parts))
+
+
+def _plus(talk: Talk, seq: int, message: Message) -> Talk:
+    # An answer cut off inside its first call says nothing; no provider takes that.
+    if not message.parts:
+        return talk
+    return replace(talk, messages=talk.messages.plus(Spoken(seq, message)))

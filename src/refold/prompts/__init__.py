@@ -1,0 +1,1 @@
+"""Words for the model, in files of their own."""

@@ -1,0 +1,75 @@
+"""Messages encoded for a wire, once each.
+
+A request at step 2,000 must cost what one at step 10 costs, so each wire keeps
+one growing piece of what it sent, keyed by the seq of its messages. The same
+seq means the same talk up to there: only what is new is encoded, and after a
+rewind only what was taken back is dropped. Throw it away when you like.
+
+Some wires want speakers to alternate: two messages of one speaker become one.
+So a message is encoded in `Piece`s, and neighbours with the same `head` share
+it. What stands between is only ever appended to, which keeps a provider's
+prefix cache warm.
+"""
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken
+
+
+class Piece(Struct, frozen=True):
+    """`head + body + tail` stands alone; `body`s may share a `head` and a `tail`.
+
+    A piece without a head is a whole message and shares nothing.
+    """
+
+    body: bytes
+    head: bytes = b""
+    tail: bytes = b""
+
+
+Encode = Callable[[Message], Iterable[Piece]]
+
+
+class _End(Struct, frozen=True):
+    """How it stood after a message: its seq, how far, and what is still open."""
+
+    seq: int
+    at: int
+    head: bytes
+    tail: bytes
+
+
+class Encoded:
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._joined = bytearray()  # the last tail is left off until it is asked for
+        self._ends: list[_End] = []
+
+    def join(self, messages: Log[Spoken]) -> bytes:
+        """All of `messages`, with commas between them."""
+        while self._ends and not self._still_true(messages):
+            self._ends.pop()
+        end = self._ends[-1] if self._ends else _End(0, 0, b"", b"")
+        del self._joined[end.at :]
+        for spoken in messages[len(self._ends) :]:
+            end = self._add(spoken, end)
+            self._ends.append(end)
+        return bytes(self._joined) + end.tail
+
+    def _add(self, spoken: Spoken, end: _End) -> _End:
+        head, tail = end.head, end.tail
+        for piece in self._encode(spoken.message):
+            if piece.head and piece.head == head:
+                self._joined += b"," + piece.body
+            else:
+                comma = b"," if self._joined else b""
+                self._joined += tail + comma + piece.head + piece.body
+            head, tail = piece.head, piece.tail
+        return _End(spoken.seq, len(self._joined), head, tail)
+
+    def _still_true(self, messages: Log[Spoken]) -> bool:
+        known = len(self._ends)
+        return known <= len(messages) and messages[known - 1].seq == self._ends[-1].seq != 0

@@ -1,0 +1,84 @@
+"""What the engine asks of a model, and what it may expect back."""
+
+from collections.abc import AsyncGenerator
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Raw, Struct
+
+from refold.values.log import Log
+from refold.values.messages import Spoken
+from refold.values.tools import ToolSpec
+from refold.values.usage import Usage
+
+
+class Request(Struct, frozen=True):
+    """Everything a model needs for one answer. Nothing is remembered for it."""
+
+    messages: Log[Spoken]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    model: str = ""  # the provider's own name for it
+    tool_choice: Literal["auto", "none"] = "auto"
+    max_output: int = 0  # tokens; 0: the wire's default
+
+
+class TextDelta(Struct, frozen=True):
+    text: str
+
+
+class ThinkingDelta(Struct, frozen=True):
+    """A piece of thinking. `data`, when it comes, closes the block.
+
+    `data` is whatever `wire` wants back unchanged with the next request.
+    """
+
+    text: str = ""
+    wire: str = ""
+    data: Raw = Raw(b"")
+
+
+class CallDelta(Struct, frozen=True):
+    """A piece of a tool call.
+
+    The first piece of each call brings `name` (and `id`, where the provider has
+    ids); pieces with the same `index` belong to the same call.
+    """
+
+    index: int
+    arguments: str = ""
+    id: str = ""
+    name: str = ""
+
+
+class Retrying(Struct, frozen=True):
+    """Nothing came, and it is asked again after `wait` seconds. For watchers."""
+
+    wait: float
+    reason: str
+
+
+# Why an answer ended. "length" is the output limit: nothing half-said is a call.
+Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
+
+
+class Done(Struct, frozen=True):
+    """The proper end of an answer. Without one, whatever came is no answer."""
+
+    usage: Usage = Usage()
+    stop: Stop = "end"
+    model: str = ""  # who answered, where the provider says so
+
+
+Delta: TypeAlias = TextDelta | ThinkingDelta | CallDelta | Retrying | Done
+
+
+class Provider(Protocol):
+    """One model.
+
+    `stream` yields deltas and, last, exactly one `Done`. It raises
+    `ProviderError` and nothing else (cancellation passes through), keeps no
+    conversation between calls, and never runs a tool. A stream that breaks off
+    before its proper end raises; it never ends quietly.
+    """
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]: ...

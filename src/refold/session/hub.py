@@ -1,0 +1,137 @@
+"""What happens, as it happens, for whoever watches: events, and live news between.
+
+Events are what was written; live news (pieces of text, progress) may be missed
+and is never recorded. Each frame is numbered (seq, n): the n-th piece of live
+news after event `seq`. A watcher that joins late gets what open answers and
+calls have said so far, so it sees what everybody sees. One that does not keep
+up is cut off, and joins again from the journal.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from math import inf
+
+import anyio
+from msgspec import Struct
+
+from refold.journal.events import (
+    Ended,
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    Stopped,
+    TurnEnded,
+)
+from refold.values.live import Live, Progress, TextCame, ThinkingCame
+
+_SO_FAR = 200_000  # characters kept of one call's live output
+
+
+class Frame(Struct, frozen=True):
+    seq: int
+    n: int  # 0: the event itself
+    item: Entry | Live
+
+
+class Watch:
+    """One watcher's end: iterate it, or `close` it. It ends when the hub closes."""
+
+    def __init__(self, hub: "Hub", limit: float) -> None:
+        self._hub, self._limit = hub, limit
+        self._frames: deque[Frame] = deque()
+        self._news = anyio.Event()
+        self.closed = self.cut_off = False
+
+    def put(self, frame: Frame) -> None:
+        if len(self._frames) >= self._limit:
+            self.cut_off = True
+            self.close()
+            return
+        self._frames.append(frame)
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._hub.leave(self)
+        self._news.set()
+
+    async def frames(self) -> AsyncGenerator[Frame, None]:
+        """Everything from where this watcher joined on."""
+        try:
+            while True:
+                while self._frames:
+                    yield self._frames.popleft()
+                if self.closed:
+                    return
+                self._news = anyio.Event()
+                await self._news.wait()
+        finally:
+            self.close()
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._watches: list[Watch] = []
+        self._listeners: list[Callable[[Entry], None]] = []
+        self._seq = self._n = 0
+        self._open: dict[str, Live] = {}  # what was said so far, by what says it
+
+    def watch(self, limit: float = inf) -> Watch:
+        """Join now. `limit` frames may wait; a slower watcher is cut off."""
+        watch = Watch(self, limit)
+        for n, live in enumerate(self._open.values(), start=1):
+            watch.put(Frame(self._seq, n, live))
+        self._watches.append(watch)
+        return watch
+
+    def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+        """Call `listener` at each event, at once, until what comes back is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def leave(self, watch: Watch) -> None:
+        if watch in self._watches:
+            self._watches.remove(watch)
+
+    def close(self) -> None:
+        for watch in tuple(self._watches):
+            watch.close()
+
+    def publish(self, entry: Entry) -> None:
+        self._seq, self._n = entry.seq, 0
+        match entry.event:
+            case Ended(call_id=call_id):
+                self._open.pop(call_id, None)
+            case ModelAnswered() | ModelFailed() | Stopped():
+                self._open.pop("text", None)
+                self._open.pop("thinking", None)
+            case TurnEnded():
+                self._open.clear()
+            case _:
+                pass
+        for listener in tuple(self._listeners):
+            listener(entry)
+        self._send(Frame(entry.seq, 0, entry))
+
+    def tell(self, live: Live) -> None:
+        self._n += 1
+        match live:
+            case TextCame(text):
+                before = self._open.get("text")
+                so_far = before.text if isinstance(before, TextCame) else ""
+                self._open["text"] = TextCame(so_far + text)
+            case ThinkingCame(text):
+                before = self._open.get("thinking")
+                so_far = before.text if isinstance(before, ThinkingCame) else ""
+                self._open["thinking"] = ThinkingCame(so_far + text)
+            case Progress(id_, text):
+                before = self._open.get(id_)
+                so_far = before.text if isinstance(before, Progress) else ""
+                self._open[id_] = Progress(id_, (so_far + text)[-_SO_FAR:])
+            case _:
+                pass
+        self._send(Frame(self._seq, self._n, live))
+
+    def _send(self, frame: Frame) -> None:
+        for watch in tuple(self._watches):
+            watch.put(frame)

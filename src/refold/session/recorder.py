@@ -1,0 +1,173 @@
+"""The one writer of a session: masks, numbers, encodes, writes, folds, tells.
+
+The view is folded from what was written, after masking, so the live view is
+what a later reader will fold. Whoever must compare before it writes (the first
+verdict wins, a stop only while a turn runs) hands `weigh` a function of the
+view; nothing comes between its look and its words.
+
+If the disk fails, nobody knows what stands there: the view is thrown away, and
+the next who has something to record takes the pen and folds again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from refold.errors import JournalError
+from refold.journal import codec
+from refold.journal.causes import cause_of
+from refold.journal.codec import Head
+from refold.journal.events import Entry, Event, Mended, ModelAnswered
+from refold.journal.fold import View, apply, fold
+from refold.journal.store import Lease, Store
+from refold.session.hub import Hub
+from refold.session.secrets import Masks
+from refold.values.clean import cleaned
+from refold.values.live import Live
+from refold.values.messages import ToolCall
+
+News = Callable[[View], Sequence[Event]]
+
+
+class Recorder:
+    """Implements the engine's `Record`. `durable` false trades power loss for speed."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        masks: Masks | None = None,
+        clock: Callable[[], float] = time.time,
+        durable: bool = True,
+    ) -> None:
+        self.view, self.since, self.hub = View(), 0, Hub()
+        self._store, self._masks, self._clock = store, masks or Masks(), clock
+        self._durable = durable
+        self._head, self._epoch = Head(), 0
+        self._lock = anyio.Lock()
+        self._broken = True  # until the pen is taken
+        self._news = anyio.Event()
+        self._calls: dict[str, ToolCall | None] = {}  # whose arguments were masked
+
+    async def open(self) -> View:
+        """Take the pen and fold what is there, unless that has been done already."""
+        async with self._lock:
+            if self._broken:
+                await self._begin()
+        return self.view
+
+    async def close(self) -> None:
+        """Give the pen back. Whoever records next takes it again."""
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                self._broken = True
+                await self._store.release()
+
+    async def __call__(self, *events: Event, kept: bool = False, by: str = "agent") -> View:
+        await self.weigh(lambda _: events, kept=kept, by=by)
+        return self.view
+
+    async def weigh(self, news: News, *, kept: bool = False, by: str = "agent") -> bool:
+        """Record what `news` makes of the view. False if it makes nothing of it."""
+        # Shielded, for an effect that is not told is worse than a late stop.
+        events: Sequence[Event] = ()
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                if self._broken:
+                    await self._begin()
+                events = news(self.view)
+                if events:
+                    await self._write(events, by)
+            if events and kept and self._durable:
+                await self._keep()  # outside the lock: others write meanwhile
+        await anyio.lowlevel.checkpoint()  # a stop that came meanwhile takes hold here
+        return bool(events)
+
+    async def news(self, after: int) -> None:
+        while self.view.seq <= after:
+            await self._news.wait()
+
+    def tell(self, live: Live) -> None:
+        self.hub.tell(live)
+
+    async def put(self, blob: bytes) -> str:
+        return await self._store.put(self._masks.mask(blob))
+
+    async def get(self, name: str) -> bytes:
+        return await self._store.get(name)
+
+    def unmasked(self, call: ToolCall) -> ToolCall | None:
+        return self._calls.get(call.id, None if self._is_masked(call) else call)
+
+    async def _begin(self) -> None:
+        """Take the pen, follow the chain, fold, and say what was lost."""
+        lease = await self._store.lease()
+        found = list(codec.decode(await self._store.read()))
+        self.view = fold(entry for entry, _ in found)
+        self._head, self._epoch = found[-1][1] if found else Head(), lease.epoch
+        self.since, self._broken = self.view.seq, False
+        if lost := _what_is_lost(lease, self._head):
+            await self._write([Mended(lost)], "journal")
+
+    async def _write(self, events: Sequence[Event], by: str) -> None:
+        head, view, at = self._head, self.view, self._clock()
+        entries: list[Entry] = []
+        lines: list[bytes] = []
+        for given in events:
+            event, data = self._masked(given)
+            cause = cause_of(event, view)
+            entry = Entry(head.seq + 1, event, at, self._epoch, view.turn.seq, by, cause)
+            line, head = codec.encode(entry, head, data)
+            entries.append(entry)
+            lines.append(line)
+            view = apply(view, entry)
+        self._broken = True  # until we know better
+        expect, where = self._head.seq, (head.seq, head.h)
+        await self._store.append(lines, expect=expect, epoch=self._epoch, head=where)
+        self._broken, self._head, self.view = False, head, view
+        woken, self._news = self._news, anyio.Event()
+        woken.set()
+        for entry in entries:
+            self.hub.publish(entry)
+
+    async def _keep(self) -> None:
+        try:
+            await self._store.keep()
+        except JournalError:
+            self._broken = True
+            raise
+
+    def _masked(self, event: Event) -> tuple[Event, bytes]:
+        try:
+            data = codec.dump(event)
+        except UnicodeEncodeError:  # from a file name that is no UTF-8, or half an emoji
+            event = cleaned(event)
+            data = codec.dump(event)
+        clean = self._masks.mask(data)
+        if clean == data:
+            return event, data
+        masked = codec.load(codec.kind_of(event), clean)
+        if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
+            pairs = zip(event.message.calls, masked.message.calls, strict=True)
+            self._calls |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
+        return masked, clean
+
+    def _is_masked(self, call: ToolCall) -> bool:
+        return b"[secret]" in bytes(call.arguments)
+
+
+def _what_is_lost(lease: Lease, head: Head) -> str:
+    """What a crash or a cut took from the end of the journal, in words."""
+    found: list[str] = []
+    if lease.cut:
+        found.append(f"half a line of {len(lease.cut)} bytes, written when it crashed")
+    noted = lease.head[0]
+    if noted > head.seq:
+        lost = (
+            f"events {head.seq + 1} to {noted}"
+            if noted > head.seq + 1
+            else f"event {noted}"
+        )
+        found.append(f"{lost}, noted as written and not there any more")
+    return "; ".join(found)

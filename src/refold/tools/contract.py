@@ -1,0 +1,147 @@
+"""What a tool is: a function, its words for the model, and what it touches.
+
+A tool is an async function. Parameters before the `*` are the model's to fill
+and make the JSON Schema; those after it are supplied by the house, by name,
+and never shown to the model: they are all the tool can reach. The first
+paragraph of the docstring is the description the model reads.
+"""
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT, Raw, Struct
+
+from refold.errors import BadInput, ToolFailed
+from refold.values.control import Control
+from refold.values.shown import Shown
+from refold.values.tools import Effect, ToolSpec
+
+
+class Seen(Struct, frozen=True):
+    """The call showed the model this file, whose whole content has this sha256."""
+
+    path: str
+    sha256: str
+
+
+class Reply(Struct, frozen=True):
+    """A tool's answer, said twice: for the model, and for the person watching."""
+
+    text: str
+    shown: tuple[Shown, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    control: Control | None = None
+
+
+class Tool(Struct, frozen=True):
+    """`subject` names the parameter that rules match on and labels show.
+
+    `path` names the one that is a file, if there is one: the seam looks whether it
+    lies inside the workspace, and does not let two changes to one file overlap.
+    """
+
+    spec: ToolSpec
+    effect: Effect
+    run: Callable[..., Awaitable[Reply]]
+    arguments: type[Struct]
+    needs: tuple[str, ...] = ()
+    subject: str = ""
+    path: str = ""
+
+    def parse(self, raw: bytes | Raw) -> dict[str, object]:
+        """The arguments, checked. Raises `ToolFailed` naming everything wrong."""
+        try:
+            found = msgspec.json.decode(raw, type=dict[str, object])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ToolFailed(f"The arguments are no JSON object: {error}") from error
+        problems = list(self._problems(found))
+        if problems:
+            takes = ", ".join(self.arguments.__struct_fields__) or "nothing"
+            raise ToolFailed(
+                f"{'; '.join(problems)}. {self.spec.name} takes {takes}. Nothing was done."
+            )
+        return {f: getattr(msgspec.convert(found, self.arguments), f) for f in found}
+
+    def touches(self, arguments: Mapping[str, object]) -> str:
+        """What a call is about, for rules and labels: a path, a command line."""
+        return str(arguments.get(self.subject, ""))
+
+    def label(self, arguments: Mapping[str, object]) -> str:
+        """One line that says what a call will do."""
+        return f"{self.spec.name} {' '.join(self.touches(arguments).split())}".rstrip()
+
+    def _problems(self, found: Mapping[str, object]) -> typing.Iterator[str]:
+        # msgspec stops at the first error; a model mends its call better from all.
+        fields = {f.name: f for f in msgspec.structs.fields(self.arguments)}
+        for name in found.keys() - fields.keys():
+            yield f"there is no argument {name!r}"
+        for name, field in fields.items():
+            if name in found:
+                try:
+                    msgspec.convert(found[name], field.type)
+                except msgspec.ValidationError as error:
+                    yield f"{name!r}: {error}"
+            elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
+                yield f"{name!r} is missing"
+
+
+def tool(
+    effect: Effect, *, subject: str = "", path: str = ""
+) -> Callable[[Callable[..., Awaitable[Reply]]], Tool]:
+    """Make a tool of an async function.
+
+    Describe a parameter with `Annotated[str, msgspec.Meta(description="…")]`.
+    `subject` defaults to `path`, and that to the first parameter.
+    """
+
+    def make(function: Callable[..., Awaitable[Reply]]) -> Tool:
+        name = function.__name__
+        hints = typing.get_type_hints(function, include_extras=True)
+        all_of = inspect.signature(function).parameters.values()
+        asked = [p for p in all_of if p.kind is p.POSITIONAL_OR_KEYWORD]
+        about = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+        if not about:
+            raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
+        fields = [
+            (p.name, hints[p.name]) + (() if p.default is p.empty else (p.default,))
+            for p in asked
+        ]
+        arguments = msgspec.defstruct(name, fields, frozen=True, kw_only=True)
+        spec = ToolSpec(name, about, Raw(msgspec.json.encode(_schema(arguments))))
+        needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
+        first = asked[0].name if asked else ""
+        return Tool(
+            spec, effect, function, arguments, needs, subject or path or first, path
+        )
+
+    return make
+
+
+def _schema(arguments: type[Struct]) -> dict[str, Any]:
+    """A plain JSON Schema object: no titles, and every reference written out."""
+    (whole,), parts = msgspec.json.schema_components([arguments])
+    found: dict[str, Any] = _inlined(whole, parts)
+    properties = found.get("properties", {})
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": found.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
+    # Several providers refuse `$ref`; titles only cost tokens.
+    match node:
+        case {"$ref": str(where)}:
+            return _inlined(parts[where.rsplit("/", 1)[1]], parts)
+        case dict():
+            found = typing.cast("dict[str, Any]", node)
+            return {k: _inlined(v, parts) for k, v in found.items() if k != "title"}
+        case list():
+            return [_inlined(item, parts) for item in typing.cast("list[Any]", node)]
+        case _:
+            return node

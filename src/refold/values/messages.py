@@ -1,0 +1,67 @@
+"""The words of a conversation: what was said, thought, called and answered.
+
+Every type here is a frozen value. Two messages that hold the same words are
+equal, whoever made them; numbers, files and screens are other rooms' business.
+JSON we only carry stays `Raw`: nobody here needs to look into it.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Raw, Struct
+
+
+class Text(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Thinking(Struct, frozen=True, tag="thinking"):
+    """What a model thought aloud.
+
+    `data` is what the wire named `wire` wants back unchanged (a signature, an
+    encrypted block). Other wires leave the whole part out.
+    """
+
+    text: str
+    wire: str = ""
+    data: Raw = Raw(b"null")
+
+
+class ToolCall(Struct, frozen=True, tag="call"):
+    """The model asks for a tool by name. `id` is ours, `theirs` the provider's."""
+
+    id: str
+    name: str
+    arguments: Raw
+    theirs: str = ""
+
+
+class ToolResult(Struct, frozen=True, tag="result"):
+    """What a call came to. A failure is an answer too: the model reads it."""
+
+    call_id: str
+    text: str
+    failed: bool = False
+
+
+Part: TypeAlias = Text | Thinking | ToolCall | ToolResult
+Role: TypeAlias = Literal["user", "assistant", "tool"]
+
+
+class Message(Struct, frozen=True):
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(p for p in self.parts if isinstance(p, ToolCall))
+
+    @property
+    def text(self) -> str:
+        return "".join(p.text for p in self.parts if isinstance(p, Text))
+
+
+class Spoken(Struct, frozen=True):
+    """A message, and the seq that put it there: same seq, same talk up to it."""
+
+    seq: int
+    message: Message

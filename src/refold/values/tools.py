@@ -1,0 +1,29 @@
+"""What the words "tool" and "effect" mean, to a model and to a rule."""
+
+from enum import Enum
+
+from msgspec import Raw, Struct
+
+
+class Effect(Enum):
+    """What a call can do. Permission and recovery go by this, not by names."""
+
+    LOOK = "look"  # reads
+    CHANGE = "change"  # writes files
+    RUN = "run"  # executes
+    NET = "net"  # talks to the network
+    ASK = "ask"  # needs the person
+    SELF = "self"  # changes only the session
+
+    @property
+    def repeatable(self) -> bool:
+        """May a call that a crash cut off simply be done again?"""
+        return self in (Effect.LOOK, Effect.SELF)
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as the model sees it. `parameters` is a JSON Schema object."""
+
+    name: str
+    description: str
+    parameters: Raw

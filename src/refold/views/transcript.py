@@ -1,0 +1,24 @@
+"""A session as plain text, for any surface."""
+
+from refold.journal.fold import View
+from refold.values.messages import Part, Text, Thinking, ToolCall, ToolResult
+
+_MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
+
+
+def transcript(view: View) -> str:
+    """What was said and done, one part a line: › heard, ‹ answered, · result."""
+    said = (spoken.message for spoken in view.talk.messages)
+    return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in said for p in m.parts)
+
+
+def _words(part: Part) -> str:
+    match part:
+        case Text(text):
+            return text
+        case Thinking(text):
+            return f"({text})"
+        case ToolCall(_, name, arguments):
+            return f"{name} {bytes(arguments).decode()}"
+        case ToolResult(_, text, failed):
+            return f"failed: {text}" if failed else text

@@ -1,0 +1,176 @@
+"""What holds for every journal, whatever is in it."""
+
+import sys
+from collections.abc import AsyncGenerator
+from types import FrameType
+from typing import Any
+
+import anyio
+import msgspec
+from house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refold.engine.request import build_request
+from refold.journal import events as news
+from refold.journal.codec import KINDS
+from refold.journal.events import Entry, Event
+from refold.journal.fold import View, fold
+from refold.journal.store import MemoryStore
+from refold.provider.encoded import Encoded, Piece
+from refold.provider.port import Delta, Request
+from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
+from refold.testing.strict import check_history
+from refold.values.messages import Message, Text, ToolCall
+from refold.values.shown import Diff
+
+CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))
+YES = Message("assistant", (Text("yes"),))
+IDS = some.sampled_from("ab")
+NEWS: list[some.SearchStrategy[Any]] = [
+    some.builds(news.Said, some.text(max_size=3)),
+    some.builds(news.TurnStarted, some.just(1)),
+    some.builds(news.TakenUp, some.lists(some.integers(1, 9), max_size=2).map(tuple)),
+    some.builds(news.Asked, some.just(("hurry",))),
+    some.just(news.ModelAnswered(CALLS)),
+    some.just(news.ModelAnswered(YES)),
+    some.just(news.ModelAnswered(Message("assistant", ()), stop="length")),
+    some.builds(news.ModelFailed, some.just("no"), shown=some.sampled_from(["", "so"])),
+    some.builds(news.Judged, IDS, some.sampled_from(["allow", "ask", "deny"])),
+    some.builds(news.Answered, IDS, some.booleans()),
+    some.builds(news.Started, IDS),
+    some.builds(news.Ended, IDS, some.just("done"), some.text(max_size=2)),
+    some.builds(news.Rewound, some.integers(1, 20)),
+    some.builds(news.Stopped, some.just("enough")),
+    some.builds(news.TurnEnded, some.just("answered")),
+]
+JOURNALS = some.lists(some.one_of(NEWS), max_size=30)
+
+
+def placed(events: list[Event]) -> list[Entry]:
+    return [Entry(seq, event) for seq, event in enumerate(events, start=1)]
+
+
+@given(JOURNALS, some.integers(0, 30))
+def test_folding_in_two_pieces_is_folding_at_once(events: list[Event], cut: int) -> None:
+    entries = placed(events)
+
+    assert fold(entries[cut:], start=fold(entries[:cut])) == fold(entries)
+
+
+@given(JOURNALS, some.integers(0, 30))
+def test_going_on_never_changes_an_earlier_view(events: list[Event], cut: int) -> None:
+    entries = placed(events)
+    early = fold(entries[:cut])
+
+    fold(entries[cut:], start=early)
+
+    assert early == fold(entries[:cut])
+
+
+def alternating(message: Message) -> list[Piece]:
+    """A wire on which two messages of one side become one."""
+    role = b"a" if message.role == "assistant" else b"u"
+    body = b",".join(msgspec.json.encode(part) for part in message.parts)
+    return [Piece(body, b'{"role":"' + role + b'","content":[', b"]}")]
+
+
+@given(some.lists(JOURNALS, max_size=3))
+def test_a_joined_request_is_what_encoding_everything_again_gives(
+    several: list[list[Event]],
+) -> None:
+    encoded, view, seq = Encoded(alternating), View(), 0
+    for piece in several:
+        entries = [Entry(seq + n, event) for n, event in enumerate(piece, start=1)]
+        view, seq = fold(entries, start=view), seq + len(piece)
+        messages = build_request(view).messages
+
+        joined = encoded.join(messages)
+
+        assert joined == Encoded(alternating).join(messages)
+        roles = [m["role"] for m in msgspec.json.decode(b"[" + joined + b"]")]
+        assert all(one != other for one, other in zip(roles, roles[1:], strict=False))
+
+
+def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
+    said = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
+    asked = news.Judged("b", "ask")
+    diff = Diff("/f", "created", "+x", after="00")
+    samples: list[Event] = [
+        *said, news.SessionStarted("/"), news.SessionResumed("2"), news.Briefed("be kind"),
+        news.TakenUp((1,)), news.Asked(), news.ModelFailed("no"), asked,
+        news.Answered("b", True), news.Granted("book"), news.Started("a"),
+        news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
+        news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"),
+    ]  # fmt: skip
+    view = fold(placed([*said, asked]))
+
+    deaf = {
+        type(e).__name__
+        for e in samples
+        if msgspec.structs.replace(fold([Entry(5, e)], start=view), seq=4) == view
+        and e is not asked
+    }
+
+    assert deaf == set()
+    told_only = {"Noted", "Mended"}
+    assert {type(e).__name__ for e in samples} == set(KINDS) - told_only
+
+
+LINES = some.sampled_from(
+    ["", "Yes.", [WEATHER], [BOOK, WEATHER], [("fly", "{}")], [("book", "[1"), BOOK]]
+)
+
+
+@given(some.lists(LINES, max_size=7), some.booleans())
+def test_a_turn_comes_to_a_valid_end_whatever_the_model_says(
+    script: list[Line], may_book: bool
+) -> None:
+    rules = world(ScriptedProvider()).rules if may_book else ()
+    given_ = world(ScriptedProvider(*script), rules=rules, attended=False)
+    view = run(MemoryStore(), given_, "Well?")
+
+    check_history(spoken.message for spoken in view.talk.messages)
+    assert view.turn.outcome in {"answered", "failed", "step_limit", "stuck", "denied"}
+
+
+class Endless:
+    """Calls a tool again and again, and counts lines of our code between requests."""
+
+    def __init__(self, steps: int, traced: tuple[int, ...]) -> None:
+        self.steps, self.traced, self.counts = steps, traced, list[int]()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        step = len(self.counts)
+        self.counts.append(0)
+        call = [("weather", f'{{"city": "{step}"}}')]
+        answer = as_reply(call if step < self.steps else "Done.")
+        sys.settrace(self._count if step in self.traced else None)
+        for delta in deltas(answer, step):
+            yield delta
+
+    def _count(self, frame: FrameType, what: str, _: object) -> Any:
+        if "/refold/" not in frame.f_code.co_filename:
+            return None
+        self.counts[-1] += what == "line"
+        return self._count
+
+
+def test_a_step_costs_the_same_at_2000_as_at_10() -> None:
+    """Lines of our code run from one request to the next, counted, not timed."""
+    provider = Endless(2001, traced=(1010, 2000))
+    policies = tuple(p for p in POLICIES if p.__name__ != "step_limit")
+
+    async def long_turn() -> View:
+        given_ = world(provider, tools=(weather,), policies=policies)
+        from msgspec.structs import replace
+
+        session = await opened(MemoryStore(), replace(given_, provider=provider))
+        await session.inbox.say("Everywhere?")
+        return await session.go()
+
+    view = anyio.run(long_turn)
+
+    assert len(view.talk.messages) == 2 + 2 * 2001
+    assert 100 < provider.counts[2000] <= provider.counts[1010] + 2
+    check_history(spoken.message for spoken in view.talk.messages)
