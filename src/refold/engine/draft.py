@@ -10,9 +10,15 @@ from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 
 
+class _Text:
+    def __init__(self) -> None:
+        self.pieces: list[str] = []  # joined once: an answer may have many thousands
+
+
 class _Call:
     def __init__(self, id_: str) -> None:
-        self.id, self.name, self.arguments = id_, "", ""
+        self.id, self.name = id_, ""
+        self.arguments: list[str] = []
 
 
 class Draft:
@@ -20,18 +26,22 @@ class Draft:
 
     def __init__(self, next_call: int, model: str) -> None:
         self._next, self._model = next_call, model
-        self._parts: list[Part | _Call] = []  # in the order in which they began
+        self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
         self._done: Done | None = None
-        self.text = ""
+
+    @property
+    def text(self) -> str:
+        """The words so far."""
+        texts = (p.pieces for p in self._parts if isinstance(p, _Text))
+        return "".join(piece for pieces in texts for piece in pieces)
 
     def add(self, delta: Delta) -> Live | None:
         """Take in a piece; what a watcher should hear of it comes back."""
         match delta:
             case TextDelta(text):
                 self._close_thinking()
-                self.text += text
                 return self._say(text)
             case ThinkingDelta(text, wire, data):
                 return self._think(text, wire, data)
@@ -74,15 +84,19 @@ class Draft:
         return ModelAnswered(message, model=self._model, partial=True)
 
     def _say(self, text: str) -> Live | None:
+        if not text:
+            return None
         last = self._parts[-1] if self._parts else None
-        if isinstance(last, Text):
-            self._parts[-1] = Text(last.text + text)
-        elif text:
-            self._parts.append(Text(text))
-        return TextCame(text) if text else None
+        if not isinstance(last, _Text):
+            last = _Text()
+            self._parts.append(last)
+        last.pieces.append(text)
+        return TextCame(text)
 
     def _think(self, text: str, wire: str, data: Raw) -> Live | None:
-        self._thinking = [*(self._thinking or ()), text]
+        if self._thinking is None:
+            self._thinking = []
+        self._thinking.append(text)
         if bytes(data):
             whole = "".join(self._thinking)
             self._parts.append(Thinking(whole, wire, data))
@@ -101,7 +115,7 @@ class Draft:
             call = self._calls[delta.index] = _Call(delta.id)
             self._parts.append(call)
         call.name += delta.name
-        call.arguments += delta.arguments
+        call.arguments.append(delta.arguments)
         return CallComing(call.name) if new and call.name else None
 
     def _finished(self, calls: bool) -> list[Part]:
@@ -110,11 +124,11 @@ class Draft:
         for part in self._parts:
             match part:
                 case _Call() if calls:
-                    arguments = _json(part.arguments)
+                    arguments = _json("".join(part.arguments))
                     id_ = f"call-{next_call}"
                     parts.append(ToolCall(id_, part.name, arguments, part.id))
                     next_call += 1
-                case Text(text) if text.strip():
+                case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))
                 case Thinking():
                     parts.append(part)

@@ -22,4 +22,6 @@ def build_request(view: View) -> Request:
         messages = messages.plus(Spoken(0, GO_ON))  # no provider answers itself
     choice = "none" if asking is not None and not asking.tools else "auto"
     model = briefed.model.partition("/")[2]
-    return Request(messages, briefed.system, briefed.tools, model, choice)
+    return Request(
+        messages, briefed.system, briefed.tools, model, choice, briefed.output
+    )

@@ -41,6 +41,7 @@ class World(Struct, frozen=True):
     system: str = ""
     model: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown
+    max_output: int = 0  # tokens of one answer; 0: as the provider has it
     longest_result: int = 30_000  # characters the model sees of one call
 
     def tool(self, name: str) -> Tool | None:
@@ -48,7 +49,7 @@ class World(Struct, frozen=True):
 
     def briefing(self) -> Briefed:
         specs = tuple(tool.spec for tool in self.tools)
-        return Briefed(self.system, specs, self.model, self.window)
+        return Briefed(self.system, specs, self.model, self.window, self.max_output)
 
 
 class Record(Protocol):

@@ -92,6 +92,17 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
         yield _LINE.decode(b"{" + rest), head
 
 
+def ways_on(line: bytes, head: Head) -> tuple[Head, Head]:
+    """Where a bad line leads that stands after `head`: as it says, and as it should say."""
+    rest = line[_START:]
+    said = line[len(_OPEN) : _START - len(_CLOSE)].decode(errors="replace")
+    try:
+        seq = _LINE.decode(b"{" + rest).seq
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        seq = head.seq + 1
+    return Head(seq, said), Head(head.seq + 1, _chained(head.h, rest))
+
+
 def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry, Head]]:  # noqa: B008 - frozen
     """The entries of `lines`, which follow on `head`. Raises `Corrupt`."""
     for line, after in follow(lines, head):

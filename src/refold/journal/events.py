@@ -70,6 +70,7 @@ class Briefed(Struct, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     model: str = ""  # as a person names it: provider/model
     window: int = 0  # tokens; 0: unknown
+    output: int = 0  # tokens of one answer; 0: as the provider has it
 
 
 class TakenUp(Struct, frozen=True):

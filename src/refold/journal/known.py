@@ -1,4 +1,4 @@
-"""Which files the model has been shown, and what was changed, by content hash.
+"""Which files the model has been shown or has changed, by content hash.
 
 An edit is only good if the file is still what the model last saw. This is what
 tools are told about that; it survives a restart because it is a fold.
@@ -17,26 +17,14 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Known(Struct, frozen=True):
-    """`files`: real path to sha256. `changed`: path to the kind of its change."""
+    """`files`: real path to sha256."""
 
     files: Mapping[str, str] = _NOTHING
-    changed: Mapping[str, str] = _NOTHING
 
 
 def apply(known: Known, entry: Entry) -> Known:
     event = entry.event
     if not isinstance(event, Ended) or not (event.seen or event.shown):
         return known
-    diffs = [shown for shown in event.shown if isinstance(shown, Diff)]
-    changed = known.changed
-    if diffs:
-        changed = {**changed}
-        for diff in diffs:
-            changed[diff.path] = _kind(changed.get(diff.path), diff.kind)
-    files = {**known.files, **dict(event.seen), **{d.path: d.after for d in diffs}}
-    return Known(files, changed)
-
-
-def _kind(before: str | None, now: str) -> str:
-    """A file created and then changed was, all in all, created."""
-    return "created" if before == "created" and now == "changed" else now
+    written = {d.path: d.after for d in event.shown if isinstance(d, Diff)}
+    return Known({**known.files, **dict(event.seen), **written})

@@ -1,5 +1,10 @@
-"""The turn under way, if there is one: how far it is and whether it must end."""
+"""The turn under way, if there is one: how far it is and whether it must end.
 
+What it came to stays readable until the next one starts.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -16,12 +21,24 @@ from refold.journal.events import (
     TurnEnded,
     TurnStarted,
 )
+from refold.values.messages import ToolCall
+from refold.values.shown import Diff
+from refold.values.usage import Usage
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 HEARS = (TurnStarted, Asked, ModelAnswered, ModelFailed, Ended, Stopped, TurnEnded)
 
 
+class Denial(Struct, frozen=True):
+    """A call that a rule or a person refused. `reason` is the model's copy of why."""
+
+    call: ToolCall
+    reason: str
+
+
 class Turn(Struct, frozen=True):
-    """What is known of this turn; of the last one, `outcome` and `reason` stay."""
+    """`outcome` and `reason` are of the last turn that ended."""
 
     seq: int = 0  # of its TurnStarted; 0: none is under way
     why: Literal["words", "continue"] = "words"
@@ -35,6 +52,10 @@ class Turn(Struct, frozen=True):
     failed: str | None = None
     stopped: Stopped | None = None
     final: str | None = None  # a tool has said that this is the answer
+    answer: str = ""  # the words of the newest answer, its cut-off pieces joined
+    usage: Usage = Usage()
+    denials: tuple[Denial, ...] = ()
+    changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     outcome: Outcome | Literal[""] = ""
     reason: str = ""
     ended: tuple[int, int] = (0, 0)  # of this answer: calls ended, of them refused
@@ -47,23 +68,26 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case Asked(because=because):
             noted = (*turn.noted, *because)
             return replace(turn, asking=entry.event, asked=entry.seq, noted=noted)
-        case ModelAnswered(stop=stop):
+        case ModelAnswered(message, usage, stop):
             return replace(
                 turn,
                 asking=None,
                 last=entry.event,
                 steps=turn.steps + 1,
+                answer=(turn.answer if turn.cut else "") + message.text,
+                usage=turn.usage + usage,
                 cut=turn.cut + 1 if stop == "length" else 0,
                 ended=(0, 0),
             )
-        case ModelFailed(reason):
-            return replace(turn, asking=None, failed=reason)
+        case ModelFailed(reason, _, shown):
+            answer = shown or turn.answer
+            return replace(turn, asking=None, failed=reason, answer=answer)
         case Ended():
             return _one_less(turn, entry.event)
         case Stopped():
             return replace(turn, stopped=entry.event)
         case TurnEnded(outcome, reason):
-            return Turn(outcome=outcome, reason=reason)
+            return _over(turn, outcome, reason)
         case _:
             return turn
 
@@ -71,8 +95,42 @@ def apply(turn: Turn, entry: Entry) -> Turn:
 def _one_less(turn: Turn, end: Ended) -> Turn:
     ended, refused = turn.ended[0] + 1, turn.ended[1] + (end.outcome == "refused")
     final = end.control.answer if end.control else turn.final
-    turn = replace(turn, ended=(ended, refused), final=final)
-    called = len(turn.last.message.calls) if turn.last else 0
-    if ended < called:
+    calls = turn.last.message.calls if turn.last else ()
+    denials = turn.denials
+    if end.outcome == "refused":
+        denials += tuple(Denial(c, end.text) for c in calls if c.id == end.call_id)
+    turn = replace(
+        turn,
+        ended=(ended, refused),
+        final=final,
+        answer=turn.answer if final is None else final,
+        denials=denials,
+        changed=_changed(turn.changed, end),
+    )
+    if ended < len(calls):
         return turn
-    return replace(turn, refused=turn.refused + 1 if refused == called else 0)
+    return replace(turn, refused=turn.refused + 1 if refused == len(calls) else 0)
+
+
+def _changed(before: Mapping[str, str], end: Ended) -> Mapping[str, str]:
+    diffs = [shown for shown in end.shown if isinstance(shown, Diff)]
+    if not diffs:
+        return before
+    changed = {**before}
+    for diff in diffs:
+        # A file created and then changed was, all in all, created.
+        new = changed.get(diff.path) == "created" and diff.kind == "changed"
+        changed[diff.path] = "created" if new else diff.kind
+    return changed
+
+
+def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:
+    return Turn(
+        steps=turn.steps,
+        outcome=outcome,
+        reason=reason,
+        answer=turn.answer,
+        usage=turn.usage,
+        denials=turn.denials,
+        changed=turn.changed,
+    )

@@ -8,12 +8,10 @@ up is cut off, and joins again from the journal.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from math import inf
 
 import anyio
-from msgspec import Struct
-
 from refold.journal.events import (
     Ended,
     Entry,
@@ -22,15 +20,10 @@ from refold.journal.events import (
     Stopped,
     TurnEnded,
 )
+from refold.journal.frame import Frame
 from refold.values.live import Live, Progress, TextCame, ThinkingCame
 
-_SO_FAR = 200_000  # characters kept of one call's live output
-
-
-class Frame(Struct, frozen=True):
-    seq: int
-    n: int  # 0: the event itself
-    item: Entry | Live
+_PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
 class Watch:
@@ -74,13 +67,13 @@ class Hub:
         self._watches: list[Watch] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._seq = self._n = 0
-        self._open: dict[str, Live] = {}  # what was said so far, by what says it
+        self._open: dict[str, list[Live]] = {}  # what was said so far, by what says it
 
     def watch(self, limit: float = inf) -> Watch:
         """Join now. `limit` frames may wait; a slower watcher is cut off."""
         watch = Watch(self, limit)
-        for n, live in enumerate(self._open.values(), start=1):
-            watch.put(Frame(self._seq, n, live))
+        for n, so_far in enumerate(self._open.values(), start=1):
+            watch.put(Frame(self._seq, n, _joined(so_far)))
         self._watches.append(watch)
         return watch
 
@@ -116,18 +109,15 @@ class Hub:
     def tell(self, live: Live) -> None:
         self._n += 1
         match live:
-            case TextCame(text):
-                before = self._open.get("text")
-                so_far = before.text if isinstance(before, TextCame) else ""
-                self._open["text"] = TextCame(so_far + text)
-            case ThinkingCame(text):
-                before = self._open.get("thinking")
-                so_far = before.text if isinstance(before, ThinkingCame) else ""
-                self._open["thinking"] = ThinkingCame(so_far + text)
-            case Progress(id_, text):
-                before = self._open.get(id_)
-                so_far = before.text if isinstance(before, Progress) else ""
-                self._open[id_] = Progress(id_, (so_far + text)[-_SO_FAR:])
+            case TextCame():
+                self._open.setdefault("text", []).append(live)
+            case ThinkingCame():
+                self._open.setdefault("thinking", []).append(live)
+            case Progress(call_id):
+                so_far = self._open.setdefault(call_id, [])
+                so_far.append(live)
+                if len(so_far) > _PIECES:
+                    del so_far[: _PIECES // 2]
             case _:
                 pass
         self._send(Frame(self._seq, self._n, live))
@@ -135,3 +125,17 @@ class Hub:
     def _send(self, frame: Frame) -> None:
         for watch in tuple(self._watches):
             watch.put(frame)
+
+
+def _joined(pieces: Sequence[Live]) -> Live:
+    """Everything one speaker said so far, as one piece."""
+    text = "".join(
+        p.text for p in pieces if isinstance(p, TextCame | ThinkingCame | Progress)
+    )
+    match pieces[0]:
+        case Progress(call_id):
+            return Progress(call_id, text)
+        case ThinkingCame():
+            return ThinkingCame(text)
+        case _:
+            return TextCame(text)

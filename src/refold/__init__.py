@@ -1,0 +1,49 @@
+"""refold: an agent whose session is a fold of its journal.
+
+Everything a program needs stands here by name; what is not here may change.
+Names are loaded when they are first used, so that `refold --version` and a
+small script pay only for what they use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from refold.errors import (
+        BadInput,
+        JournalError,
+        ProviderError,
+        RefoldError,
+        ToolFailed,
+    )
+    from refold.library import Agent, Question, Result, Session
+    from refold.tools.contract import Reply, Tool, tool
+    from refold.values.control import Final
+    from refold.values.live import Progress, TextCame, ThinkingCame
+    from refold.values.shown import Diff, Note, Output
+    from refold.values.tools import Effect
+    from refold.values.usage import Usage
+
+_WHERE = {
+    "Agent": "library", "Session": "library", "Result": "library", "Question": "library",
+    "tool": "tools.contract", "Tool": "tools.contract", "Reply": "tools.contract",
+    "Effect": "values.tools", "Usage": "values.usage", "Final": "values.control",
+    "Diff": "values.shown", "Note": "values.shown", "Output": "values.shown",
+    "TextCame": "values.live", "ThinkingCame": "values.live", "Progress": "values.live",
+    "RefoldError": "errors", "BadInput": "errors", "ProviderError": "errors",
+    "JournalError": "errors", "ToolFailed": "errors",
+}  # fmt: skip
+
+__all__ = [
+    "Agent", "BadInput", "Diff", "Effect", "Final", "JournalError", "Note", "Output",
+    "Progress", "ProviderError", "Question", "RefoldError", "Reply", "Result", "Session",
+    "TextCame", "ThinkingCame", "Tool", "ToolFailed", "Usage", "tool",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"refold has no {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(f"refold.{_WHERE[name]}"), name)

@@ -1,0 +1,19 @@
+"""`refold` and `python -m refold`. The version is told before anything is loaded."""
+
+import sys
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        from refold import __version__
+
+        sys.stdout.write(f"refold {__version__}\n")
+        return
+    from refold.cli.main import run
+
+    run(arguments)
+
+
+if __name__ == "__main__":
+    main()

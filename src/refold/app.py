@@ -1,0 +1,162 @@
+"""The hall: the one place where concrete things are put together.
+
+Which store, wire, tools, place and policies a session gets is decided here and
+nowhere else; everybody else knows ports. Whatever takes long to import is
+imported where it is used, because every start pays for what stands at the top.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold import __version__
+from refold.config.credentials import read as stored_keys
+from refold.config.paths import Paths
+from refold.config.settings import Settings
+from refold.engine.decide import Policy
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.converse import converse
+from refold.engine.policies.final import final
+from refold.engine.policies.refusals import not_refused
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.policies.stuck import not_stuck
+from refold.engine.world import World
+from refold.errors import BadInput
+from refold.journal.fold import View
+from refold.journal.home import Home
+from refold.journal.store import MemoryStore, Store
+from refold.models import Models
+from refold.permissions.rules import Rule, parse
+from refold.place.commands import PlainCommands
+from refold.place.files import DiskFiles
+from refold.prompts.system import Surroundings, system
+from refold.provider.port import Provider
+from refold.session.recorder import Recorder
+from refold.session.secrets import Masks
+from refold.session.session import Session
+from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What one start of refold asks for beside its settings."""
+
+    directory: Path
+    more_roots: tuple[Path, ...] = ()
+    attended: bool = True  # is there anybody to ask?
+    own_system: str = ""  # instead of our system text
+    more_system: str = ""  # added to it
+    script: Path | None = None  # answers from a file instead of a model
+    keep: bool = True  # false: the journal ends with the process
+    provider: Provider | None = None  # a provider of the caller's own
+    tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
+    house: Mapping[str, object] = {}  # what those tools ask for by name
+
+
+class App:
+    """Open sessions with `start` and `resume`; leave with `aclose`."""
+
+    def __init__(
+        self, settings: Settings, paths: Paths, environ: Mapping[str, str], wishes: Wishes
+    ) -> None:
+        self.settings, self.paths, self.wishes = settings, paths, wishes
+        self.directory = os.path.realpath(wishes.directory)
+        self.home = Home(paths.data / "sessions")
+        self._keys = stored_keys(paths.credentials)
+        self.models = Models(settings, paths, environ, self._keys, wishes)
+        self._rules = rules(settings)
+        self._tools = builtin() if wishes.tools is None else wishes.tools
+        self._files = DiskFiles(wishes.directory, wishes.more_roots)
+        self._commands = PlainCommands(environ)
+        self._masks = Masks(self.models.secrets())
+
+    async def start(self) -> tuple[str, Session]:
+        """A new session in the wished directory, and its id."""
+        id_ = self.home.new_id(time.time())
+        store: Store = self.home.store(id_) if self.wishes.keep else MemoryStore()
+        return id_, await self._open(store)
+
+    async def resume(self, id_: str) -> Session:
+        """Take up a session. Raises `Held` while another process writes it."""
+        return await self._open(self.home.store(id_))
+
+    def newest(self) -> str:
+        """The session last used in this directory. Raises `BadInput` if there is none."""
+        found = self.home.newest_of(self.wishes.directory)
+        if found is None:
+            raise BadInput(
+                f"no session was started in {self.wishes.directory} yet: "
+                "start one without -c, or name one with -r ID (refold sessions list)"
+            )
+        return found.id
+
+    async def aclose(self) -> None:
+        await self.models.aclose()
+
+    async def _open(self, store: Store) -> Session:
+        durable = self.settings.durability == "kept"
+        record = Recorder(store, masks=self._masks, durable=durable)
+        outfit = partial(self._outfit, record)
+        return await Session.open(
+            record, outfit, directory=self.directory, version=__version__
+        )
+
+    def _outfit(self, record: Recorder, view: View) -> World:
+        name = view.about.model or self.models.default()
+        profile = self.models.profile(name)
+        limits, wishes = self.settings.limits, self.wishes
+        around = Surroundings(self.directory, time.strftime("%Y-%m-%d"), os.uname().sysname)
+        text = system(
+            around, own=wishes.own_system or profile.system, more=wishes.more_system
+        )
+        return World(
+            provider=self.models.provider(name),
+            tools=profile.tools(self._tools),
+            policies=policies(self.settings),
+            rules=self._rules,
+            mode=self.settings.permission_mode,
+            attended=wishes.attended,
+            house={
+                "files": self._files,
+                "commands": self._commands,
+                "blobs": record,
+                "directory": Path(self.directory),
+                **wishes.house,
+            },
+            outside=self._files.outside,
+            system=text,
+            model=name,
+            window=profile.window,
+            longest_result=limits.result,
+            max_output=limits.output,
+        )
+
+
+def policies(settings: Settings) -> tuple[Policy, ...]:
+    """What may change the next step. Between equals the first wins."""
+    limits = settings.limits
+    return (
+        stopping,
+        final,
+        not_refused(limits.refusals),
+        at_most(limits.steps, limits.warn),
+        joined_up(limits.continuations),
+        not_stuck(limits.repeats),
+        going_on,
+        after_a_stop,
+        converse,
+    )
+
+
+def rules(settings: Settings) -> Sequence[Rule]:
+    given = settings.permissions
+    return [
+        *(parse(text, "deny", "settings") for text in given.deny),
+        *(parse(text, "ask", "settings") for text in given.ask),
+        *(parse(text, "allow", "settings") for text in given.allow),
+    ]

@@ -1,0 +1,119 @@
+"""The command line: what can be written there, and what it means.
+
+Parsing only; nothing here opens a session or a file. Every flag stands in
+docs/headless.md or docs/settings.md, which a test compares with this list.
+"""
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import NoReturn
+
+from refold.errors import BadInput
+from refold.journal.events import Mode
+
+ABOUT = """refold: an agent you can trust with your computer and look inside of.
+
+  refold                      open a session in this directory
+  refold "fix the test"       the same, with a first message
+  refold -c                   go on with the newest session of this directory
+  refold -p "fix the test"    do it, print the answer, leave
+"""
+COMMANDS = ("sessions", "local", "config", "demo", "tour")
+MODES: dict[str, Mode] = {
+    "default": "default",
+    "accept-edits": "accept-edits",
+    "acceptEdits": "accept-edits",
+    "bypass": "bypass",
+    "bypassPermissions": "bypass",
+}
+FORMATS = ("text", "json", "stream-json")
+
+
+class Parser(ArgumentParser):
+    """Errors of the command line are ours, like any other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (refold --help shows what there is)")
+
+
+def parse(arguments: Sequence[str]) -> Namespace:
+    """The flags of a session, or of a subcommand if the first word names one."""
+    if arguments and arguments[0] in COMMANDS:
+        return _commands(arguments[0]).parse_args(arguments)
+    found = _session().parse_args(arguments)
+    found.command = ""
+    return found
+
+
+def _session() -> Parser:
+    parser = Parser(
+        prog="refold",
+        description=ABOUT,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        epilog=f"Subcommands: {', '.join(COMMANDS)} (refold sessions --help).",
+    )
+    add = parser.add_argument
+    add("text", nargs="?", default="", help="what to do; with -p: do it and leave")
+    add("-V", "--version", action="store_true", help="print the version")
+    add("-p", "--print", action="store_true", help="one task without a terminal")
+    add("-c", "--continue", dest="continue_", action="store_true",
+        help="go on with the newest session of this directory")  # fmt: skip
+    add("-r", "--resume", metavar="ID", help="go on with this session")
+    add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
+    _add_rights(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_rights(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--permission-mode", choices=MODES, help="how much runs unasked")
+    add("--yolo", "--no-approval", action="store_true", help="as --permission-mode bypass")
+    for name, alias in (("allow", "allowedTools"), ("deny", "disallowedTools")):
+        add(f"--{name}", f"--{alias}", action="append", default=[], metavar="RULE",
+            help=f"a rule that {name}s, such as 'bash(git status *)'")  # fmt: skip
+    add("--ask", action="append", default=[], metavar="RULE", help="a rule that asks")
+    add("--add-dir", action="append", default=[], metavar="DIR",
+        help="one more directory that belongs to the workspace")  # fmt: skip
+
+
+def _add_output(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--output-format", choices=FORMATS, default="text", help="what -p prints")
+    add("--include-partial-messages", action="store_true",
+        help="stream-json: pieces of answers too")  # fmt: skip
+    add("--max-turns", type=int, metavar="N", help="answers of the model in one turn")
+    add("--timeout", type=float, metavar="SECONDS", help="give up after this long")
+    add("--system-prompt", metavar="TEXT", help="instead of refold's own")
+    add("--append-system-prompt", metavar="TEXT", help="added to the system text")
+    add("--no-session", action="store_true", help="keep no journal")
+    add("--script", metavar="FILE", help="take the answers from a file, not a model")
+
+
+def _commands(asked: str) -> Parser:
+    parser = Parser(prog="refold", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    sessions = commands.add_parser("sessions", help="list, show and check sessions")
+    what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
+    listing = what.add_parser("list", help="the sessions, newest first")
+    listing.add_argument("--all", action="store_true", help="of every directory")
+    listing.add_argument("--json", action="store_true", help="as JSON, one a line")
+    for name, about in (
+        ("show", "what was said and done"),
+        ("check", "is the journal whole? exit 1 if not"),
+    ):
+        one = what.add_parser(name, help=about)
+        one.add_argument("id", help="a session's id, or the beginning of it")
+        one.add_argument("--json", action="store_true", help="as JSON")
+    config = commands.add_parser("config", help="show the settings")
+    shown = config.add_subparsers(dest="what", metavar="WHAT", required=True)
+    shown.add_parser("show", help="each setting, its value, and where it comes from")
+    demo = commands.add_parser("demo", help="one real task on the embedded model")
+    demo.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="on another model")
+    commands.add_parser("tour", help="a guided tour, without a model or a network")
+    if asked == "local":
+        from refold.cli.local import add_parser
+
+        add_parser(commands)
+    return parser

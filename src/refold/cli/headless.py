@@ -1,0 +1,143 @@
+"""One task without a terminal: words in, the answer out, an exit code.
+
+On stdout stands what the chosen format promises (docs/headless.md) and nothing
+else; notices go to stderr. Nobody can be asked: what would ask is denied.
+"""
+
+import select
+import signal
+import sys
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterable, Iterable
+
+import anyio
+import msgspec
+
+from refold import __version__
+from refold.cli.opening import app_of, open_session
+from refold.cli.out import Gone, write
+from refold.errors import BadInput, RefoldError
+from refold.journal.frame import Frame
+from refold.session.session import Session
+from refold.views.result import EXIT_CODES, result
+from refold.views.stream import documents, init
+
+TIMED_OUT = 3
+_SOON = 0.2  # seconds for a pipe beside a task to say something
+
+
+def run(found: Namespace) -> int:
+    return anyio.run(_run, found, _words(found))
+
+
+async def _run(found: Namespace, words: str) -> int:
+    began = time.monotonic()
+    app = app_of(found, attended=False)
+    try:
+        id_, session = await open_session(app, found)
+        async with session:
+            app.models.check(session.view.about.model or app.models.default())
+            out = _Out(found, id_)
+            timed_out = await _turn(session, words, found, out)
+            document = result(session.view, id_, time.monotonic() - began)
+            if timed_out:
+                document["reason"] = f"it took longer than {found.timeout:g} s"
+            out.end(document)
+            return TIMED_OUT if timed_out else EXIT_CODES[session.view.turn.outcome]
+    finally:
+        await app.aclose()
+
+
+async def _turn(session: Session, words: str, found: Namespace, out: "_Out") -> bool:
+    """Run the turn while its news are printed. True if it took too long."""
+    watch, limit = session.hub.watch(), anyio.move_on_after(found.timeout)
+    out.begin(session)
+    if words:
+        await session.inbox.say(words)
+    async with anyio.create_task_group() as group:
+        group.start_soon(out.follow, watch.frames(), session)
+        group.start_soon(_heed_signals, session)
+        with limit:
+            await (session.go() if words else session.continue_())
+        if limit.cancelled_caught:
+            await session.inbox.cancel("out of time")
+            await session.go()
+        watch.close()
+        await out.finished.wait()
+        group.cancel_scope.cancel()
+    return limit.cancelled_caught
+
+
+async def _heed_signals(session: Session) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as news:
+        async for number in news:
+            await session.inbox.interrupt(f"stopped by {signal.Signals(number).name}")
+
+
+class _Out:
+    """What goes to stdout, by format."""
+
+    def __init__(self, found: Namespace, session_id: str) -> None:
+        self._format, self._live = found.output_format, found.include_partial_messages
+        self._id = session_id
+        self.finished, self.gone = anyio.Event(), False
+
+    def begin(self, session: Session) -> None:
+        if self._format == "stream-json":
+            self._lines([init(session.view, self._id, __version__)])
+
+    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
+        """Print the news. When nobody reads any more, the turn is stopped."""
+        async for frame in frames:
+            found = documents(frame, live=self._live or self._format != "stream-json")
+            if self._format != "stream-json":
+                _notices(found)
+            elif not self.gone:
+                try:
+                    self._lines(found)
+                except Gone:
+                    self.gone = True
+                    await session.inbox.cancel("nobody reads the output any more")
+        self.finished.set()
+
+    def end(self, document: dict[str, object]) -> None:
+        if self._format != "text":
+            self._lines([document])
+            return
+        if text := str(document["text"]).rstrip():
+            write(text + "\n")
+        if document["outcome"] not in ("answered", "final"):
+            sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
+
+    def _lines(self, found: Iterable[dict[str, object]]) -> None:
+        for document in found:
+            write(msgspec.json.encode(document).decode() + "\n")
+
+
+def _notices(found: Iterable[dict[str, object]]) -> None:
+    for document in found:
+        if document["type"] == "notice":
+            sys.stderr.write(f"refold: {document['text']}\n")
+        elif document["type"] == "retry":
+            sys.stderr.write(f"refold: {document['reason']}; trying again\n")
+
+
+def _words(found: Namespace) -> str:
+    """The text of the command line, then what stands on stdin, if it is a pipe."""
+    piped = _stdin(found) if not sys.stdin.isatty() else ""
+    words = "\n\n".join(part for part in (found.text, piped) if part.strip())
+    if not words and not found.continue_ and found.resume is None:
+        raise BadInput('nothing to do: give the task as refold -p "…" or on stdin')
+    return words
+
+
+def _stdin(found: Namespace) -> str:
+    # A script often inherits a pipe that nobody writes to and nobody closes. Who gave
+    # the task on the command line is not made to wait for it.
+    if found.text and not select.select([sys.stdin], [], [], _SOON)[0]:
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise RefoldError(f"stdin cannot be read: {error}") from error

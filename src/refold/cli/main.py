@@ -1,0 +1,72 @@
+"""From the command line to the door that was asked for.
+
+Whatever goes wrong on the way in is one sentence on stderr and exit code 1. The
+process ends at once when its work is done: what must survive is on the disk by
+then, and taking an interpreter apart helps nobody.
+"""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from refold.cli.flags import parse
+from refold.cli.out import Gone
+from refold.errors import RefoldError
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Do what was asked and end the process. Never returns but for tests."""
+    code = main(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the reader has gone; nothing is left to tell it
+            code = code or 1
+    os._exit(code)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what was asked; gives the exit code."""
+    try:
+        return _dispatch(parse(arguments))
+    except RefoldError as error:
+        sys.stderr.write(f"refold: {error}\n")
+        return 1
+    except Gone:
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(found: Namespace) -> int:
+    match found.command:
+        case "sessions":
+            from refold.cli.sessions import run as door
+        case "local":
+            from refold.cli.local import run as door
+        case "config":
+            from refold.cli.settings import run as door
+        case "demo":
+            from refold.cli.demo import run as door
+        case "tour":
+            from refold.cli.tour import main as door
+        case _:
+            return _session(found)
+    return door(found)
+
+
+def _session(found: Namespace) -> int:
+    if found.version:
+        from refold import __version__
+
+        sys.stdout.write(f"refold {__version__}\n")
+        return 0
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if found.print or not terminal:
+        from refold.cli.headless import run as headless
+
+        return headless(found)
+    from refold.cli.interactive import run as interactive
+
+    return interactive(found)

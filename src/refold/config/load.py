@@ -1,0 +1,144 @@
+"""Settings out of their layers: defaults, the user's file, environment, flags.
+
+A later layer wins, key by key; permission rules of all layers add up. What is
+wrong is named with the place it stands in, quoted, and never skipped. Files
+inside a project do not count yet: a repository somebody else wrote must not
+decide where a key is sent.
+"""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold.config.settings import Provider, Settings
+from refold.errors import BadInput
+
+_PREFIX = "REFOLD_"
+_NOT_SETTINGS = frozenset({"REFOLD_HOME", "REFOLD_MODELS", "REFOLD_PEERS", "REFOLD_REQUIRE_PEERS"})
+
+
+class Origin(NamedTuple):
+    """A value, and where it was written."""
+
+    value: object
+    origin: str
+
+
+class Loaded(NamedTuple):
+    """The settings, and where each value that is no default came from."""
+
+    settings: Settings
+    origins: dict[str, Origin]
+
+
+def load(file: Path, environ: Mapping[str, str], flags: Mapping[str, object]) -> Loaded:
+    """Read every layer. Raises `BadInput` for the first thing that is wrong."""
+    origins: dict[str, Origin] = {}
+    layers = (_from_file(file), _from_environment(environ), _from_flags(flags))
+    for key, found in (pair for layer in layers for pair in layer):
+        _check(key, found)
+        before = origins.get(key)
+        if before and key.startswith("permissions."):
+            both = (*_items(before.value), *_items(found.value))
+            found = Origin(both, f"{before.origin}, {found.origin}")
+        origins[key] = found
+    settings = msgspec.convert(_nested(origins), Settings, strict=False)
+    return Loaded(settings, origins)
+
+
+def flat(settings: Struct, before: str = "") -> dict[str, object]:
+    """Every setting by its dotted key."""
+    found: dict[str, object] = {}
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, Struct):
+            found |= flat(value, f"{before}{name}.")
+        elif isinstance(value, dict):
+            for key, inner in cast("dict[str, Struct]", value).items():
+                found |= flat(inner, f"{before}{name}.{key}.")
+        else:
+            found[f"{before}{name}"] = value
+    return found
+
+
+def _from_file(file: Path) -> Iterable[tuple[str, Origin]]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the settings in {file} cannot be read: {error}") from error
+    import tomllib  # only who has a file pays for it
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{file} is no TOML: {error}") from error
+    yield from ((key, Origin(value, str(file))) for key, value in _dotted(found))
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterable[tuple[str, Origin]]:
+    for name, text in sorted(environ.items()):
+        if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and text:
+            key = name.removeprefix(_PREFIX).lower().replace("__", ".")
+            value = tuple(text.split(",")) if key.startswith("permissions.") else text
+            yield key, Origin(value, f"environment variable {name}")
+
+
+def _from_flags(flags: Mapping[str, object]) -> Iterable[tuple[str, Origin]]:
+    for key, value in flags.items():
+        if value is not None and value != ():
+            yield key, Origin(value, "command line")
+
+
+def _check(key: str, found: Origin) -> None:
+    """Convert one value alone, so that an error can name it and its place."""
+    parts = key.split(".")
+    if parts[0] == "providers" and len(parts) == 3:
+        whole, nested = Provider, {parts[2]: found.value}
+    else:
+        whole, nested = Settings, _nested({key: found})
+    known = flat(whole())
+    asked = parts[-1] if whole is Provider else key
+    if asked not in known:
+        near = get_close_matches(asked, known, 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        raise BadInput(f"{found.origin}: there is no setting {key!r}; {hint}")
+    try:
+        msgspec.convert(nested, whole, strict=False)
+    except msgspec.ValidationError as error:
+        problem = str(error).split(" - at ")[0]
+        raise BadInput(
+            f"{found.origin}: the setting {key} cannot be {found.value!r}: {problem}"
+        ) from error
+
+
+def _dotted(found: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, object]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _dotted(cast("dict[str, Any]", value), f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _nested(found: Mapping[str, Origin]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for key, (value, _) in found.items():
+        *above, name = key.split(".")
+        inside = whole
+        for part in above:
+            inside = inside.setdefault(part, {})
+        inside[name] = value
+    return whole
+
+
+def _items(value: object) -> tuple[object, ...]:
+    return (
+        tuple(cast("Iterable[object]", value))
+        if isinstance(value, list | tuple)
+        else (value,)
+    )

@@ -1,0 +1,51 @@
+"""Where our own files are: settings, sessions, models, logs. Never in a workspace.
+
+`REFOLD_HOME` moves all of them into one directory. Without it they are where
+the XDG base directory specification puts them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+
+
+class Paths(Struct, frozen=True):
+    config: Path  # config.toml, credentials.toml
+    data: Path  # sessions/, models/
+    state: Path  # logs, input history
+
+    @property
+    def settings(self) -> Path:
+        return self.config / "config.toml"
+
+    @property
+    def credentials(self) -> Path:
+        return self.config / "credentials.toml"
+
+
+def paths(environ: Mapping[str, str]) -> Paths:
+    """Where things are. Makes nothing. Raises `BadInput` if nobody says where."""
+    if home := environ.get("REFOLD_HOME"):
+        whole = Path(home).expanduser().absolute()
+        return Paths(whole, whole, whole)
+    return Paths(
+        _xdg(environ, "XDG_CONFIG_HOME", ".config"),
+        _xdg(environ, "XDG_DATA_HOME", ".local/share"),
+        _xdg(environ, "XDG_STATE_HOME", ".local/state"),
+    )
+
+
+def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
+    found = environ.get(name, "")
+    if found.startswith("/"):
+        return Path(found) / "refold"
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        raise BadInput(
+            "neither HOME nor REFOLD_HOME is set, so there is no place for sessions and "
+            "settings: set REFOLD_HOME to a directory of yours"
+        )
+    return Path(home) / below_home / "refold"

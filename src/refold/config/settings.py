@@ -1,0 +1,58 @@
+"""What can be set, with its defaults. One class a table of the file.
+
+Where values come from and which one holds is `config.load`'s business. Each
+field is documented in docs/settings.md; a test compares the two.
+"""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from refold.journal.events import Mode
+
+
+class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules, written `tool` or `tool(pattern)`. Those of all layers count."""
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bounds a turn. Counts of model answers, unless said otherwise."""
+
+    steps: int = 50  # answers in one turn
+    warn: int = 3  # so many answers before that the model is told to wrap up
+    continuations: int = 3  # times in a row that a cut-off answer is continued
+    repeats: int = 3  # the same call with the same result, before a nudge
+    refusals: int = 3  # answers in a row whose every call was refused
+    result: int = 30_000  # characters of one result that the model sees
+    output: int = 0  # tokens of one answer; 0: the provider's default
+
+
+class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How patient we are with a provider. Seconds."""
+
+    connect: float = 10.0
+    idle: float = 120.0  # silence, before or between pieces of an answer
+    tries: int = 3
+    longest_wait: float = 60.0  # a provider that asks for more is not waited for
+
+
+class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A provider of your own, or what is different about a built-in one."""
+
+    wire: Literal["", "anthropic", "openai-chat", "ollama"] = ""
+    base_url: str = ""
+    key_env: str = ""  # the variable that holds the key
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: str = ""  # provider/model; "": what can be found
+    permission_mode: Mode = "default"
+    durability: Literal["kept", "written"] = "kept"
+    permissions: Permissions = Permissions()
+    limits: Limits = Limits()
+    http: Http = Http()
+    providers: dict[str, Provider] = field(default_factory=dict[str, Provider])

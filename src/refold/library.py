@@ -1,0 +1,255 @@
+"""refold for programs: build an agent, run turns, watch them, answer for the person.
+
+    from refold import Agent, tool
+
+    agent = Agent(model="anthropic/claude-sonnet-5-5", mode="accept-edits")
+    print(agent.run("What does this project do?").text)
+
+Nothing here is global: agents with different homes live side by side. `run` is
+a thin synchronous door; everything else is async.
+"""
+
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from msgspec import Struct
+
+from refold.app import App, Wishes
+from refold.config.load import load
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.journal.events import Mode
+from refold.journal.fold import View
+from refold.journal.frame import Frame
+from refold.provider.port import Provider
+from refold.session.session import Session as Engine
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+from refold.values.usage import Usage
+from refold.views.result import arguments, result
+
+__all__ = ["Agent", "Question", "Result", "Session"]
+
+
+class Question(Struct, frozen=True):
+    """A call that the rules are not sure of. `reason` says why it is asked about."""
+
+    call_id: str
+    tool: str
+    arguments: Any
+    reason: str
+
+
+class Result(Struct, frozen=True):
+    """What a turn came to.
+
+    `outcome` is one of answered, final, interrupted, cancelled, step_limit, stuck,
+    denied, failed. A `step_limit` is a pause: `Session.continue_` goes on. `files`
+    maps each changed path to "created", "changed" or "deleted"; `cost` is None where
+    the price is unknown.
+    """
+
+    outcome: str
+    reason: str
+    text: str
+    session_id: str
+    usage: Usage
+    cost: float | None
+    denials: tuple[Question, ...]
+    files: Mapping[str, str]
+
+
+Approve = Callable[[Question], Awaitable[bool | str]]
+
+
+class Session:
+    """One conversation. Made by `Agent.session`; one turn runs at a time."""
+
+    def __init__(self, id_: str, engine: Engine, approve: Approve | None) -> None:
+        self.id, self._engine, self._approve = id_, engine, approve
+
+    @property
+    def view(self) -> View:
+        """What the session knows: talk, account, turn, rights. A frozen value."""
+        return self._engine.view
+
+    async def run(self, words: str) -> Result:
+        """Say `words` and go on until the turn has ended. Raises `BadInput` if one runs."""
+        self._refuse_a_second()
+        await self._engine.inbox.say(words)
+        return await self._to_the_end(self._engine.go)
+
+    async def continue_(self) -> Result:
+        """Go on where the last turn ended, or finish one that a crash cut off."""
+        self._refuse_a_second()
+        return await self._to_the_end(self._engine.continue_)
+
+    async def stream(self, words: str) -> AsyncGenerator[Frame, None]:
+        """Like `run`, and give every event and piece of text as it comes."""
+        self._refuse_a_second()
+        watch = self._engine.hub.watch()
+
+        async def turn() -> None:
+            await self.run(words)
+            watch.close()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(turn)
+            async with aclosing(watch.frames()) as frames:
+                async for frame in frames:
+                    yield frame
+            group.cancel_scope.cancel()
+
+    async def steer(self, words: str) -> None:
+        """Words for the running turn: the model hears them at its next step."""
+        await self._engine.inbox.say(words)
+
+    async def interrupt(self, instead: str = "") -> bool:
+        """Stop the turn at once. `instead` is what the model hears next."""
+        return await self._engine.inbox.interrupt(instead=instead)
+
+    async def answer(self, call_id: str, allowed: bool, reason: str = "") -> bool:
+        """Decide on a call that waits. False if somebody was first."""
+        return await self._engine.inbox.answer(call_id, allowed=allowed, reason=reason)
+
+    async def set_mode(self, mode: Mode) -> None:
+        """How much runs unasked: default, accept-edits or bypass."""
+        await self._engine.inbox.set_mode(mode)
+
+    async def set_model(self, model: str) -> None:
+        """The model of the turns to come, as provider/model."""
+        await self._engine.inbox.choose_model(model)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The calls that wait for `answer`."""
+        asked = (c for c in self.view.talk.calls if c.stage == "asked")
+        return tuple(_question(c.call, c.reason) for c in asked)
+
+    def _refuse_a_second(self) -> None:
+        if self._engine.running:
+            raise BadInput("a turn of this session is running already: wait, or stop it")
+
+    async def _to_the_end(self, go: Callable[[], Awaitable[View]]) -> Result:
+        began = time.monotonic()
+        async with anyio.create_task_group() as group:
+            if self._approve is not None:
+                group.start_soon(self._answer_questions, self._approve)
+            await go()
+            while self.questions and self._approve is not None:
+                await self._engine.record.news(after=self.view.seq)
+                await self._engine.go()
+            group.cancel_scope.cancel()
+        return _result(self.view, self.id, time.monotonic() - began)
+
+    async def _answer_questions(self, approve: Approve) -> None:
+        put: set[str] = set()
+        while True:
+            seen = self.view.seq
+            for question in self.questions:
+                if question.call_id not in put:
+                    put.add(question.call_id)
+                    said = await approve(question)
+                    reason = said if isinstance(said, str) else ""
+                    await self.answer(question.call_id, said is True, reason)
+            await self._engine.record.news(after=seen)
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """What an agent is: a model, tools, rights and a place to work. A value.
+
+    `tools` are added to the built-in ones, or replace them with `builtin=False`;
+    `house` is what they ask for by name after their `*`. `settings` are as in
+    config.toml, by dotted key. `approve` is asked about calls that no rule covers:
+    True allows, False or a reason refuses; without it they are refused. `home`
+    is where sessions and settings are kept (default: as for the command line).
+    """
+
+    model: str = ""
+    tools: Sequence[Tool] = ()
+    builtin: bool = True
+    house: Mapping[str, object] = {}
+    mode: Mode | None = None
+    directory: str | Path = "."
+    system: str = ""
+    approve: Approve | None = None
+    provider: Provider | None = None
+    home: str | Path = ""
+    keep: bool = True
+    settings: Mapping[str, object] = {}
+
+    def run(self, words: str) -> Result:
+        """One turn in a new session, start to end, for programs without async."""
+        return anyio.run(self._one_turn, words)
+
+    @asynccontextmanager
+    async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
+        """A new session, or the one with this id. Closed at the end of the `with`."""
+        app = self._app()
+        try:
+            if id_:
+                found = app.home.find(id_).id
+                engine = await app.resume(found)
+            else:
+                found, engine = await app.start()
+            async with engine:
+                yield Session(found, engine, self.approve)
+        finally:
+            await app.aclose()
+
+    async def _one_turn(self, words: str) -> Result:
+        async with self.session() as session:
+            return await session.run(words)
+
+    def _app(self) -> App:
+        own = {"REFOLD_HOME": str(self.home)} if self.home else {}
+        environ = {**os.environ, **own}
+        places = paths(environ)
+        chosen = {"model": self.model or None, "permission_mode": self.mode}
+        loaded = load(places.settings, environ, {**chosen, **self.settings})
+        wishes = Wishes(
+            directory=Path(self.directory).absolute(),
+            attended=self.approve is not None,
+            own_system=self.system,
+            keep=self.keep,
+            provider=self.provider,
+            tools=_all_tools(self.tools, builtin=self.builtin),
+            house=self.house,
+        )
+        return App(loaded.settings, places, environ, wishes)
+
+
+def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
+    from refold.tools.builtin import builtin as ours
+
+    found = (*(ours() if builtin else ()), *tools)
+    names = [tool.spec.name for tool in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise BadInput(f"there are two tools named {twice!r}: rename one of them")
+    return found
+
+
+def _question(call: ToolCall, reason: str) -> Question:
+    return Question(call.id, call.name, arguments(call), reason)
+
+
+def _result(view: View, id_: str, seconds: float) -> Result:
+    turn = view.turn
+    document = result(view, id_, seconds)
+    files = cast("list[dict[str, str]]", document["files"])
+    return Result(
+        outcome=turn.outcome,
+        reason=turn.reason,
+        text=turn.answer,
+        session_id=id_,
+        usage=turn.usage,
+        cost=None,
+        denials=tuple(_question(d.call, d.reason) for d in turn.denials),
+        files={each["path"]: each["kind"] for each in files},
+    )

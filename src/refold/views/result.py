@@ -1,0 +1,54 @@
+"""What a turn came to, as one document for scripts. Pure."""
+
+from collections.abc import Mapping
+from os.path import relpath
+
+import msgspec
+
+from refold.journal.fold import View
+from refold.values.messages import ToolCall
+
+# How a script learns it without reading: the exit code of each outcome.
+EXIT_CODES: Mapping[str, int] = {
+    "answered": 0, "final": 0, "plan_ready": 0, "failed": 1, "step_limit": 2, "stuck": 2,
+    "denied": 4, "budget": 6, "interrupted": 130, "cancelled": 130,
+}  # fmt: skip
+
+
+def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
+    """The `result` document: see docs/headless.md for each field."""
+    turn = view.turn
+    return {
+        "type": "result",
+        "outcome": turn.outcome,
+        "reason": turn.reason,
+        "text": turn.answer,
+        "session_id": session_id,
+        "model": view.talk.briefed.model,
+        "steps": turn.steps,
+        "duration_seconds": round(max(seconds, 0.0), 3),
+        "usage": msgspec.to_builtins(turn.usage),
+        "cost": None,  # unknown, not zero: no prices are known here
+        "denials": [
+            {"call_id": d.call.id, "tool": d.call.name, "arguments": arguments(d.call),
+             "reason": d.reason}
+            for d in turn.denials
+        ],
+        "files": [
+            {"path": _near(path, view.about.directory), "kind": kind}
+            for path, kind in turn.changed.items()
+        ],
+    }  # fmt: skip
+
+
+def arguments(call: ToolCall) -> object:
+    """A call's arguments as data; as text where they are no JSON."""
+    try:
+        return msgspec.json.decode(call.arguments)
+    except msgspec.DecodeError:
+        return bytes(call.arguments).decode(errors="replace")
+
+
+def _near(path: str, directory: str) -> str:
+    inside = directory and path.startswith(directory.rstrip("/") + "/")
+    return relpath(path, directory) if inside else path

@@ -1,0 +1,146 @@
+"""Events and live news as JSON-able documents, one a line, for programs. Pure.
+
+What each type means is written in docs/headless.md; a test holds the two
+together. Documents of events carry their `seq`; those of live news carry the
+seq they came after and may be missed.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from refold.journal.events import (
+    Answered,
+    Ended,
+    Entry,
+    Judged,
+    Mended,
+    ModeChanged,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    Said,
+    Stopped,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import View
+from refold.journal.frame import Frame
+from refold.values.messages import Thinking, ToolCall
+from refold.values.shown import Diff
+from refold.views.result import arguments
+
+Document: TypeAlias = dict[str, object]
+SCHEMA = 1  # of these documents; fields may be added without a new number
+
+
+def init(view: View, session_id: str, version: str) -> Document:
+    """The first document of a stream."""
+    return {
+        "type": "system",
+        "subtype": "init",
+        "schema": SCHEMA,
+        "session_id": session_id,
+        "directory": view.about.directory,
+        "version": version,
+    }
+
+
+def documents(frame: Frame, *, live: bool) -> Iterator[Document]:
+    """What a frame says. `live` false leaves out what may be missed."""
+    if isinstance(frame.item, Entry):
+        for found in _event(frame.item):
+            yield {"seq": frame.seq, **found}
+    elif live:
+        yield {"after": frame.seq, **msgspec.to_builtins(frame.item)}
+
+
+def _event(entry: Entry) -> Iterator[Document]:
+    yield from _of_the_talk(entry)
+    yield from _of_calls(entry)
+    if found := _of_the_session(entry):
+        yield found
+
+
+def _of_the_talk(entry: Entry) -> Iterator[Document]:
+    match entry.event:
+        case Said(words, sender, when):
+            yield {"type": "user_message", "text": words, "sender": sender, "when": when}
+        case TurnStarted():
+            yield {"type": "turn_start", "turn": entry.seq}
+        case ModelAnswered() as answer:
+            yield from _answer(answer)
+        case ModelFailed(reason, kind):
+            yield {"type": "error", "kind": kind, "reason": reason}
+        case Stopped(reason, outcome):
+            yield {"type": "interrupted", "outcome": outcome, "reason": reason}
+        case TurnEnded(outcome, reason):
+            yield {"type": "turn_end", "outcome": outcome, "reason": reason}
+        case _:
+            return
+
+
+def _of_calls(entry: Entry) -> Iterator[Document]:
+    match entry.event:
+        case Judged(call_id, "ask", _, reason):
+            yield {"type": "tool_approval_request", "call_id": call_id, "reason": reason}
+        case Judged(call_id, verdict, rule, reason):
+            yield _verdict(call_id, verdict, rule, reason)
+        case Answered(call_id, allowed, reason):
+            yield _verdict(call_id, "allow" if allowed else "deny", "", reason)
+        case Ended() as end:
+            yield from _ended(end)
+        case _:
+            return
+
+
+def _of_the_session(entry: Entry) -> Document | None:
+    match entry.event:
+        case ModeChanged(mode):
+            return {"type": "mode_changed", "mode": mode}
+        case ModelChosen(model):
+            return {"type": "model_changed", "model": model}
+        case Mended(lost):
+            return {"type": "notice", "text": f"the journal was damaged at its end: {lost}"}
+        case _:
+            return None
+
+
+def _verdict(call_id: str, verdict: str, rule: str, reason: str) -> Document:
+    return {
+        "type": "tool_approval_result", "call_id": call_id, "verdict": verdict,
+        "rule": rule, "reason": reason,
+    }  # fmt: skip
+
+
+def _answer(answer: ModelAnswered) -> Iterator[Document]:
+    message = answer.message
+    thinking = "".join(p.text for p in message.parts if isinstance(p, Thinking))
+    yield {
+        "type": "assistant_message", "text": message.text, "thinking": thinking,
+        "model": answer.model, "stop": answer.stop, "partial": answer.partial,
+        "usage": msgspec.to_builtins(answer.usage),
+    }  # fmt: skip
+    for call in message.calls:
+        yield _called(call)
+
+
+def _called(call: ToolCall) -> Document:
+    return {
+        "type": "tool_call", "call_id": call.id, "tool": call.name,
+        "arguments": arguments(call),
+    }  # fmt: skip
+
+
+def _ended(end: Ended) -> Iterator[Document]:
+    yield {
+        "type": "tool_result", "call_id": end.call_id, "outcome": end.outcome,
+        "text": end.text, "whole": end.whole,
+    }  # fmt: skip
+    for shown in end.shown:
+        if isinstance(shown, Diff):
+            yield {
+                "type": "diff", "call_id": end.call_id, "path": shown.path,
+                "kind": shown.kind, "text": shown.text,
+            }  # fmt: skip

@@ -1,0 +1,411 @@
+"""One task without a terminal: what is printed, what is kept, which code comes back."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to work in, and nothing on stdin."""
+    monkeypatch.chdir(tmp_path)
+    stdin = io.TextIOWrapper(io.BytesIO(b""))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    return tmp_path
+
+
+def script(directory: Path, *lines: dict[str, Any]) -> str:
+    path = directory / "script.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
+    return str(path)
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"tool": tool, "arguments": arguments}]}
+
+
+WRITE = call("write_file", path="a.txt", content="hello\n")
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_answer_and_nothing_else_stands_on_stdout(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["-p", "Hi", "--script", script(workspace, {"text": "Hello."})])
+
+    assert (code, *capfd.readouterr()) == (0, "Hello.\n", "")
+
+
+def test_a_change_that_nobody_can_allow_is_denied_and_listed(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, WRITE, {"text": "I may not."})
+
+    code = main(["-p", "Write", "--script", path, "--output-format", "json"])
+
+    (found,) = documents(capfd.readouterr().out)
+    assert (code, found["outcome"], found["text"]) == (0, "answered", "I may not.")
+    assert [d["tool"] for d in found["denials"]] == ["write_file"]
+    assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "rights",
+    [
+        ["--yolo"],
+        ["--permission-mode", "acceptEdits"],
+        ["--permission-mode", "bypass"],
+        ["--allow", "write_file(a.txt)"],
+        ["--allowedTools", "write_file"],
+    ],
+)
+def test_what_was_allowed_beforehand_is_done_and_reported(
+    workspace: Path, capfd: pytest.CaptureFixture[str], rights: list[str]
+) -> None:
+    path = script(workspace, WRITE, {"text": "Done."})
+
+    code = main(["-p", "Write", "--script", path, "--output-format", "json", *rights])
+
+    (found,) = documents(capfd.readouterr().out)
+    assert (code, found["files"], found["denials"]) == (
+        0,
+        [{"path": "a.txt", "kind": "created"}],
+        [],
+    )
+    assert (workspace / "a.txt").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("flag", ["--deny", "--disallowedTools", "--ask"])
+def test_a_deny_or_ask_rule_wins_over_bypass(workspace: Path, flag: str) -> None:
+    path = script(workspace, WRITE, {"text": "I may not."})
+
+    main(["-p", "Write", "--script", path, "--yolo", flag, "write_file(*.txt)"])
+
+    assert not (workspace / "a.txt").exists()
+
+
+def test_json_is_one_document_with_everything_a_script_needs(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "Four."})
+
+    main(["-p", "2+2", "--script", path, "--output-format", "json"])
+
+    (found,) = documents(capfd.readouterr().out)
+    assert {k: v for k, v in found.items() if k not in ("session_id", "duration_seconds")} == {
+        "type": "result", "outcome": "answered", "reason": "", "text": "Four.",
+        "model": "script/script.jsonl", "steps": 1, "cost": None, "denials": [], "files": [],
+        "usage": {"fresh": 10, "cached": 0, "cache_write": 0, "output": 5, "reasoning": 0},
+    }  # fmt: skip
+
+
+def test_a_stream_begins_with_the_session_and_ends_with_the_result(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, WRITE, {"text": "Done."})
+
+    main(["-p", "Write", "--script", path, "--yolo", "--output-format", "stream-json"])
+
+    found = documents(capfd.readouterr().out)
+    assert [d["type"] for d in found] == [
+        "system", "user_message", "turn_start", "assistant_message", "tool_call",
+        "tool_approval_result", "tool_result", "diff", "assistant_message", "turn_end",
+        "result",
+    ]  # fmt: skip
+    seqs = [d["seq"] for d in found if "seq" in d]
+    assert seqs == sorted(seqs)
+    assert found[0]["session_id"] == found[-1]["session_id"]
+
+
+def test_pieces_of_the_answer_come_when_they_are_asked_for(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "Hello.", "thinking": "Hm."})
+    flags = ["--output-format", "stream-json", "--include-partial-messages"]
+
+    main(["-p", "Hi", "--script", path, *flags])
+
+    found = documents(capfd.readouterr().out)
+    text = "".join(d["text"] for d in found if d["type"] == "text_delta")
+    thought = "".join(d["text"] for d in found if d["type"] == "thinking_delta")
+    assert (text, thought) == ("Hello.", "Hm.")
+
+
+def test_the_step_limit_is_exit_code_2_and_continue_goes_on(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    look = call("list_files", path=".")
+    path = script(workspace, look, {"text": "One look done."})
+    first = main(["-p", "Look", "--script", path, "--max-turns", "1"])
+    told = capfd.readouterr()
+    path = script(workspace, {"text": "And the rest."})
+
+    second = main(["-p", "-c", "--script", path])
+
+    assert (first, told.out) == (2, "One look done.\n")
+    assert told.err == "refold: step_limit: 1 answers were allowed; continue goes on\n"
+    assert (second, capfd.readouterr().out) == (0, "And the rest.\n")
+
+
+def test_continue_takes_up_the_newest_session_of_this_directory_only(
+    workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = script(workspace, {"text": "One."})
+    main(["-p", "Hi", "--script", here])
+    (workspace / "other").mkdir()
+    monkeypatch.chdir(workspace / "other")
+
+    code = main(["-p", "-c", "Again", "--script", here])
+
+    assert code == 1
+    assert "no session was started in" in capfd.readouterr().err
+
+
+def test_a_failed_model_is_exit_code_1_with_its_reason_on_stderr(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace)
+
+    code = main(["-p", "Hi", "--script", path])
+
+    assert (code, *capfd.readouterr()) == (
+        1, "", "refold: failed: the script has only 0 lines\n",
+    )  # fmt: skip
+
+
+def test_asking_again_and_again_for_what_is_refused_is_exit_code_4(workspace: Path) -> None:
+    lines = [call("bash", command=f"touch {n}") for n in range(3)]
+
+    assert main(["-p", "Hi", "--script", script(workspace, *lines)]) == 4
+
+
+def test_a_turn_that_takes_too_long_is_exit_code_3(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "slow", "pause": 30})
+
+    code = main(["-p", "Hi", "--script", path, "--timeout", "0.05"])
+
+    assert code == 3
+    assert "took longer than 0.05 s" in capfd.readouterr().err
+
+
+def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
+    workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is it?")))
+    path = script(workspace, {"text": "It."})
+
+    main(["-p", "--script", path, "--output-format", "stream-json"])
+
+    found = documents(capfd.readouterr().out)
+    assert found[1]["text"] == "What is it?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-p"], "nothing to do: give the task"),
+        (["-p", "Hi"], "no model is configured: set ANTHROPIC_API_KEY"),
+        (["-p", "Hi", "-m", "antropic/x"], "there is no provider 'antropic'; did you mean"),
+        (["-p", "Hi", "-m", "anthropic/x"], "there is no key for Anthropic"),
+        (["-p", "Hi", "-m", "local/qwen2.5-coder-0.5b"], "is not installed: `refold local"),
+        (["-p", "Hi", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["-p", "Hi", "-r", "2020"], "there is no session '2020'"),
+        (["-p", "Hi", "--allow", "no rule!"], "'no rule!' is no permission rule"),
+        (["-p", "Hi", "--add-dir", "nowhere"], "--add-dir 'nowhere': there is no such"),
+        (["-p", "Hi", "--script", "none.jsonl"], "none.jsonl cannot be read"),
+        (["-p", "-c", "--no-session"], "--no-session keeps no journal"),
+        (["sessions", "show", "2020"], "there is no session '2020'"),
+    ],
+)
+def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(
+    capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    code = main(arguments)
+
+    out, err = capfd.readouterr()
+    assert (code, out) == (1, "")
+    assert err.startswith("refold: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_a_script_with_a_mistake_is_named_with_its_line(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "One."}, {"txet": "Two."})
+
+    assert main(["-p", "Hi", "--script", path]) == 1
+    assert f"{path}, line 2: Object contains unknown field `txet`" in capfd.readouterr().err
+
+
+def test_without_a_session_nothing_is_left_behind(workspace: Path) -> None:
+    path = script(workspace, {"text": "Hello."})
+
+    assert main(["-p", "Hi", "--script", path, "--no-session"]) == 0
+
+    assert not Path(os.environ["REFOLD_HOME"], "sessions").exists()
+
+
+def test_the_system_text_can_be_replaced_and_added_to(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "Hello."})
+    own = ["--system-prompt", "Be a parrot.", "--append-system-prompt", "Say it twice."]
+    main(["-p", "Hi", "--script", path, *own])
+
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    briefed = next(line for line in journal.read_text().splitlines() if '"Briefed"' in line)
+
+    system = json.loads(briefed)["data"]["system"]
+    assert system.startswith("Be a parrot.\n\nYou work in: ")
+    assert system.endswith("Say it twice.")
+
+
+def test_a_directory_that_was_added_belongs_to_the_workspace(
+    workspace: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    write = call("write_file", path=str(other / "a.txt"), content="x")
+    flags = ["--permission-mode", "accept-edits"]
+    path = script(workspace, write, {"text": "Done."})
+
+    main(["-p", "Write", "--script", path, *flags])
+    refused = not (other / "a.txt").exists()
+    main(["-p", "Write", "--script", path, *flags, "--add-dir", str(other)])
+
+    assert refused
+    assert (other / "a.txt").read_text() == "x"
+
+
+def test_sessions_are_listed_shown_and_checked(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    main(["-p", "Say\x1b]0;hello", "--script", script(workspace, {"text": "Hello."})])
+    capfd.readouterr()
+
+    main(["sessions", "list", "--json"])
+    (row,) = documents(capfd.readouterr().out)
+    main(["sessions", "show", row["id"][:15]])
+    shown = capfd.readouterr().out
+    main(["sessions", "show", row["id"], "--json"])
+    events = documents(capfd.readouterr().out)
+    whole = main(["sessions", "check", row["id"]])
+
+    assert (row["outcome"], row["directory"]) == ("answered", str(workspace))
+    assert "‹ Hello." in shown
+    assert "\x1b" not in shown
+    assert [e["type"] for e in events] == [
+        "user_message", "turn_start", "assistant_message", "turn_end",
+    ]  # fmt: skip
+    assert whole == 0
+
+
+def test_a_damaged_session_is_named_by_check_and_cannot_be_continued(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "Hello."})
+    main(["-p", "Hi", "--script", path])
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    journal.write_bytes(journal.read_bytes().replace(b'"Hi"', b'"Ho"'))
+    id_ = journal.parent.name
+    capfd.readouterr()
+
+    checked = main(["sessions", "check", id_])
+    told = capfd.readouterr().out
+    continued = main(["-p", "Again", "-r", id_, "--script", path])
+
+    assert (checked, continued) == (1, 1)
+    assert "line 2" in told
+    assert "line 2 of the journal is damaged" in capfd.readouterr().err
+
+
+def test_config_show_says_where_each_value_comes_from(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(os.environ["REFOLD_HOME"], "config.toml")
+    file.parent.mkdir()
+    file.write_text('model = "ollama/llama"\n[limits]\nsteps = 9\n')
+    monkeypatch.setenv("REFOLD_LIMITS__WARN", "2")
+
+    assert main(["config", "show"]) == 0
+
+    shown = capfd.readouterr().out.splitlines()
+    assert f"model = 'ollama/llama'  # {file}" in shown
+    assert "limits.warn = 2  # environment variable REFOLD_LIMITS__WARN" in shown
+    assert "limits.repeats = 3  # default" in shown
+
+
+def refold(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "refold", *arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_turn_and_the_result_still_comes(
+    workspace: Path, number: signal.Signals
+) -> None:
+    path = script(workspace, call("bash", command="echo started; sleep 60"))
+    flags = ["--yolo", "--output-format", "stream-json", "--include-partial-messages"]
+
+    with refold("-p", "Wait", "--script", path, *flags, cwd=workspace) as process:
+        assert process.stdout
+        lines = list[str]()
+        for line in process.stdout:
+            lines.append(line)
+            if "tool_progress" in line:
+                process.send_signal(number)
+    found = documents("".join(lines))
+
+    assert process.returncode == 130
+    assert (found[-1]["type"], found[-1]["outcome"]) == ("result", "interrupted")
+    assert found[-1]["reason"] == f"stopped by {number.name}"
+
+
+def test_a_pipe_that_nobody_closes_does_not_hold_up_a_task(workspace: Path) -> None:
+    path = script(workspace, {"text": "Hello."})
+    reading, writing = os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "refold", "-p", "Hi", "--script", path],
+            stdin=reading, capture_output=True, text=True, cwd=workspace, timeout=20,
+            check=False,
+        )  # fmt: skip
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(workspace: Path) -> None:
+    path = script(workspace, *[call("think", thought="x" * 99_000)] * 3, {"text": "x"})
+
+    with refold("-p", "Hi", "--script", path, "--output-format", "stream-json",
+                cwd=workspace) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(10)
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert "Traceback" not in said
+    assert process.returncode != 0
