@@ -1,0 +1,53 @@
+# What there is to do here. Everything lives in this directory: nothing is installed
+# outside of it. `make help` lists the targets.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+# Bytecode is part of a fast start: somebody's habit must not switch it off here.
+unexport PYTHONDONTWRITEBYTECODE
+# A virtual environment of somebody else's must not be taken for ours.
+unexport VIRTUAL_ENV
+
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: help run test test-peers check bench bench-peers format lock docs clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' Makefile | awk '{n=$$1; $$1=""; printf "  make %-12s%s\n", n, $$0}'
+
+run: .venv/.ready-run  ## set up and start refold; without a terminal: do one real task
+	@if [ -t 0 ] && [ -t 1 ]; then exec $(BIN)/refold; else exec $(BIN)/refold demo; fi
+
+test: .venv/.ready-dev  ## the tests everybody runs: offline, some minutes
+	@$(BIN)/pytest -n $(WORKERS)
+
+test-peers: .venv/.ready-peers  ## the slow ones: SDKs, fault servers, crash matrices, the real model
+	@scripts/peers
+	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "peer or slow" -n $(WORKERS) --timeout 1200
+
+check: .venv/.ready-dev  ## style, types, floors, house rules, spelling
+	@scripts/check
+
+bench: .venv/.ready-dev  ## measure; prints figures and ratios, asserts nothing
+	@$(BIN)/python -m bench
+
+bench-peers: .venv/.ready-dev  ## the same, beside another agent from the registries
+	@scripts/peers bench
+	@$(BIN)/python -m bench --peers
+
+format: .venv/.ready-dev  ## let ruff put the code in order
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+docs: .venv/.ready-dev  ## write the generated parts of docs/ again
+	@$(BIN)/python -m scripts.reference
+
+lock: ## bring uv.lock up to date with pyproject.toml
+	@scripts/setup lock
+
+clean:  ## remove what the other targets made
+	rm -rf .venv .venv-tools .peers .ruff_cache .pytest_cache .hypothesis build dist
+
+.venv/.ready-%: pyproject.toml uv.lock scripts/setup
+	@scripts/setup $*
+	@touch $@

@@ -1,0 +1,24 @@
+"""All of it, some minutes. Usage: python -m bench [--quick] [--peers]"""
+
+import argparse
+import os
+import platform
+
+from bench import journal, start, steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few runs, short sessions")
+    parser.add_argument("--peers", action="store_true", help="beside .peers/mini, too")
+    chosen = parser.parse_args()
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}"
+    )
+    start.report(3 if chosen.quick else 10, chosen.peers)
+    steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
+    journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
+
+
+if __name__ == "__main__":
+    main()

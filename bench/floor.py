@@ -1,0 +1,73 @@
+"""The least an agent can cost in Python: standard library only, nothing kept, nobody asked.
+
+It is what refold is measured against. It speaks OpenAI Chat with streaming, has one tool,
+and believes whatever it is told. Usage: OPENAI_BASE_URL=… python bench/floor.py PROMPT
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+BASH = {
+    "type": "function",
+    "function": {
+        "name": "bash",
+        "description": "Run a command in bash and read what it prints.",
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string"}},
+            "required": ["command"],
+        },
+    },
+}
+
+
+def main() -> None:
+    where = urlsplit(os.environ["OPENAI_BASE_URL"])
+    server = http.client.HTTPConnection(where.netloc)
+    talk = [{"role": "user", "content": sys.argv[1]}]
+    while True:
+        text, calls = ask(server, f"{where.path.rstrip('/')}/chat/completions", talk)
+        if not calls:
+            print(text)
+            return
+        talk.append({"role": "assistant", "content": text, "tool_calls": calls})
+        for call in calls:
+            command = json.loads(call["function"]["arguments"])["command"]
+            done = subprocess.run(
+                ["bash", "-c", command], capture_output=True, text=True, check=False
+            )
+            said = done.stdout + done.stderr
+            talk.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+
+
+def ask(server: http.client.HTTPConnection, path: str, talk: list) -> tuple[str, list]:
+    body = {"model": "mock-model", "stream": True, "messages": talk, "tools": [BASH]}
+    server.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    text, calls = "", {}
+    for line in server.getresponse():
+        if not line.startswith(b"data: {"):
+            continue
+        for choice in json.loads(line[6:])["choices"]:
+            delta = choice["delta"]
+            text += delta.get("content") or ""
+            for piece in delta.get("tool_calls") or []:
+                take(calls, piece)
+    return text, list(calls.values())
+
+
+def take(calls: dict, piece: dict) -> None:
+    if piece["index"] not in calls:
+        calls[piece["index"]] = {
+            "id": piece["id"],
+            "type": "function",
+            "function": {"name": piece["function"]["name"], "arguments": ""},
+        }
+    calls[piece["index"]]["function"]["arguments"] += piece["function"].get("arguments", "")
+
+
+if __name__ == "__main__":
+    main()

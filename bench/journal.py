@@ -1,0 +1,180 @@
+"""The journal alone: folding, opening a long session, and appending beside the bare disk.
+
+Usage: python -m bench.journal [--open 10000] [--fold 60000]
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import anyio
+from msgspec import Raw
+
+from bench import table
+from refold.journal import codec, fold
+from refold.journal.events import (
+    Asked,
+    Briefed,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    Said,
+    SessionStarted,
+    Started,
+    TakenUp,
+    TurnStarted,
+)
+from refold.journal.file import FileStore
+from refold.values.messages import Message, Text, ToolCall
+from refold.values.usage import Usage
+
+APPENDS = 300
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--open", type=int, default=10_000, help="events to open (10000)")
+    parser.add_argument("--fold", type=int, default=60_000, help="events to fold (60000)")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.child:
+        open_one(chosen.child)
+    else:
+        report(chosen.open, chosen.fold)
+
+
+def report(opened: int, folded: int) -> None:
+    many = list(entries(folded))
+    began = time.perf_counter()
+    fold.fold(many)
+    took = time.perf_counter() - began
+    rows = [(f"fold {folded} events", table.ms(took), f"{took / folded * 1e6:.2f} µs each")]
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
+        anyio.run(write, Path(made), many[:opened])
+        said = subprocess.run(
+            [sys.executable, "-m", "bench.journal", "--child", made],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        rows.append((f"open {opened} events", f"{said[0]} ms", f"process {said[1]} MB"))
+    table.show("journal", ["took", ""], rows)
+    syncs()
+
+
+def open_one(directory: Path) -> None:
+    """In a process of its own, so that its memory is that of one open session."""
+
+    async def lines() -> list[bytes]:
+        return list(await FileStore(directory).read())
+
+    began = time.perf_counter()
+    found = fold.fold(entry for entry, _ in codec.decode(anyio.run(lines)))
+    took = time.perf_counter() - began
+    assert found.seq
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{took * 1000:.1f} {largest}")
+
+
+async def write(directory: Path, found: list[Entry]) -> None:
+    store, head, lines = FileStore(directory), codec.Head(), list[bytes]()
+    lease = await store.lease()
+    for entry in found:
+        line, head = codec.encode(entry, head)
+        lines.append(line)
+    await store.append(lines, expect=0, epoch=lease.epoch, head=(head.seq, head.h))
+    await store.keep()
+    await store.release()
+
+
+def syncs() -> None:
+    """Append and keep one event, in turn with a bare write and fdatasync of as much."""
+    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as made:
+        ours, bare = anyio.run(side_by_side, Path(made))
+    table.show(
+        f"append one event and keep it, {APPENDS} of each, in turn",
+        ["median", "min", "above the bare disk"],
+        [
+            ("write + fdatasync", table.ms(median(bare)), table.ms(min(bare)), ""),
+            (
+                "journal",
+                table.ms(median(ours)),
+                table.ms(min(ours)),
+                table.ms(median(ours) - median(bare)),
+            ),
+        ],
+    )
+
+
+async def side_by_side(directory: Path) -> tuple[list[float], list[float]]:
+    store, head = FileStore(directory / "journal"), codec.Head()
+    lease = await store.lease()
+    ours, bare = list[float](), list[float]()
+    file = os.open(directory / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for entry in entries(APPENDS):
+        began = time.perf_counter()
+        line, after = codec.encode(entry, head)
+        await store.append(
+            [line], expect=head.seq, epoch=lease.epoch, head=(after.seq, after.h)
+        )
+        await store.keep()
+        ours.append(time.perf_counter() - began)
+        head = after
+        bare.append(timed(lambda line=line: write_and_sync(file, line)))
+    os.close(file)
+    await store.release()
+    return ours, bare
+
+
+def write_and_sync(file: int, line: bytes) -> None:
+    os.write(file, line + b"\n")
+    os.fdatasync(file)
+
+
+def timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def entries(count: int) -> Iterator[Entry]:
+    """A session of one long turn, as an agent with a shell would write it."""
+    for seq, (_, event) in enumerate(zip(range(count), story(), strict=False), start=1):
+        yield Entry(
+            seq, event, at=1.8e9 + seq, epoch=1, turn=2 if seq > 2 else 0, by="agent"
+        )
+
+
+def story() -> Iterator[Event]:
+    yield SessionStarted("/home/somebody/project", "0.1.0")
+    yield Said("Run the steps until there are no more.")
+    yield TurnStarted(2)
+    yield Briefed("You are a coding agent.", (), "openai-chat/mock-model", 128_000)
+    yield TakenUp((2,))
+    step = 0
+    while True:
+        step += 1
+        call = ToolCall(f"c{step}", "bash", Raw(b'{"command":"echo step"}'))
+        yield Asked()
+        yield ModelAnswered(
+            Message("assistant", (Text("I take the next step of the task now."), call)),
+            Usage(),
+            "calls",
+            "mock-model",
+        )
+        yield Judged(call.id, "allow", "bypass")
+        yield Started(call.id)
+        yield Ended(call.id, "done", f"step-{step}\n" + "a line of output\n" * 20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Ten trivial tasks for the embedded model, through `refold -p`, as a person would ask.
+
+    python -m bench.local_tasks [--model NAME] [--models DIRECTORY] [TASK …]
+
+Each task has a directory of its own and is judged by what is on the disk afterwards,
+or by what the answer says. A task that loses something that was there and was to stay
+is counted apart: to fail is allowed, to destroy in silence is not.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.table import show
+
+PATIENCE = 300.0  # seconds for one task
+DEFAULT = "qwen2.5-coder-1.5b"
+Judge = Callable[[Path, str], bool]
+
+
+@dataclass(frozen=True)
+class Task:
+    """`before` is what lies in the directory, `keep` which words of it must survive."""
+
+    name: str
+    asks: str
+    judge: Judge
+    before: Mapping[str, str] = field(default_factory=dict[str, str])
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    task: Task
+    good: bool
+    lost: tuple[str, ...]
+    seconds: float
+    result: Mapping[str, Any]
+
+
+def holds(name: str, text: str) -> Judge:
+    """The file is there and has this text, blanks at its ends aside."""
+    return lambda here, said: (here / name).read_text().strip() == text
+
+
+def says(number: str) -> Judge:
+    return lambda here, said: re.search(rf"(?<!\d){number}(?!\d)", said) is not None
+
+
+def adds_up(here: Path, said: str) -> bool:
+    check = "from add import add; assert (add(2, 3), add(-1, 1)) == (5, 0)"
+    command = [sys.executable, "-c", check]
+    return not subprocess.run(
+        command, cwd=here, capture_output=True, check=False
+    ).returncode
+
+
+def renamed(here: Path, said: str) -> bool:
+    return [p.name for p in here.iterdir()] == ["report.txt"] and holds(
+        "report.txt", "figures of May"
+    )(here, said)
+
+
+TASKS = (
+    Task(
+        "create",
+        "Create a file greeting.txt with the text: good morning",
+        holds("greeting.txt", "good morning"),
+    ),
+    Task(
+        "read a number",
+        "Read secret.txt and tell me the number in it.",
+        says("58213"),
+        {"secret.txt": "58213\n"},
+        ("58213",),
+    ),
+    Task(
+        "count files",
+        "How many .log files are in this directory?",
+        says("4"),
+        {**{f"run{n}.log": f"run {n}\n" for n in range(1, 5)}, "notes.md": "-\n"},
+        ("run 1", "run 2", "run 3", "run 4"),
+    ),
+    Task(
+        "mkdir",
+        "Make a directory named archive with a file index.txt in it that says: empty",
+        holds("archive/index.txt", "empty"),
+    ),
+    Task(
+        "run",
+        "Run the command: expr 19 + 23 and tell me what it prints.",
+        says("42"),
+    ),
+    Task(
+        "rename",
+        "Rename draft.txt to report.txt.",
+        renamed,
+        {"draft.txt": "figures of May\n"},
+        ("figures of May",),
+    ),
+    Task(
+        "replace",
+        "In menu.txt replace the word soup with salad. Leave the rest as it is.",
+        holds("menu.txt", "bread\nsalad\ncheese"),
+        {"menu.txt": "bread\nsoup\ncheese\n"},
+        ("bread", "cheese"),
+    ),
+    Task(
+        "write a function",
+        "Write a file add.py with a Python function add(a, b) that returns their sum.",
+        adds_up,
+    ),
+    Task(
+        "append",
+        "Append the line 'closed' to the end of diary.txt and keep what is in it.",
+        holds("diary.txt", "opened\nwent well\nclosed"),
+        {"diary.txt": "opened\nwent well\n"},
+        ("opened", "went well"),
+    ),
+    Task(
+        "which file contains",
+        "Which file in this directory contains the word walnut? Tell me its name.",
+        lambda here, said: "pantry.txt" in said and not re.search("cellar|garden", said),
+        {
+            "cellar.txt": "apples, wine\n",
+            "garden.txt": "roses, beans\n",
+            "pantry.txt": "flour, walnut, salt\n",
+        },
+        ("apples", "roses", "walnut"),
+    ),
+)
+
+
+def run(task: Task, model: str, models: str, where: Path) -> Outcome:
+    work, home = where / "work", where / "home"
+    work.mkdir()
+    for name, text in task.before.items():
+        (work / name).write_text(text)
+    refold = Path(sys.executable).parent / "refold"
+    command = [refold, "-p", task.asks, "--yolo", "-m", f"local/{model}"]
+    kept = {"REFOLD_HOME": str(home), "HOME": str(where), "PATH": os.environ["PATH"]}
+    began = time.monotonic()
+    done = subprocess.run(
+        [*command, "--output-format", "json", "--max-turns", "8"],
+        cwd=work,
+        env={**kept, "REFOLD_MODELS": models},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    seconds = time.monotonic() - began
+    if not done.stdout.strip():
+        raise RuntimeError(f"refold gave no result (exit {done.returncode}): {done.stderr}")
+    result = json.loads(done.stdout)
+    return Outcome(task, judged(task, work, result), lost(task, work), seconds, result)
+
+
+def judged(task: Task, work: Path, result: Mapping[str, Any]) -> bool:
+    try:
+        return task.judge(work, str(result["text"]))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def lost(task: Task, work: Path) -> tuple[str, ...]:
+    """Words that were to survive and are in no file any more."""
+    files = [p for p in work.rglob("*") if p.is_file()]
+    there = "\n".join(path.read_text(errors="replace") for path in files)
+    return tuple(word for word in task.keep if word not in there)
+
+
+def report(model: str, outcomes: Sequence[Outcome]) -> None:
+    rows = [
+        (
+            outcome.task.name,
+            "good" if outcome.good else "LOST" if outcome.lost else "bad",
+            outcome.result["steps"],
+            f"{outcome.seconds:.1f} s",
+            " ".join(str(outcome.result["text"] or outcome.result["reason"]).split())[:50],
+        )
+        for outcome in outcomes
+    ]
+    show(f"local/{model}", ("", "steps", "time", "answer"), rows)
+    good = sum(outcome.good for outcome in outcomes)
+    destroyed = sum(bool(outcome.lost) for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    print(f"\n{good} of {len(outcomes)} good, {destroyed} destructive, {seconds:.0f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=DEFAULT)
+    parser.add_argument(
+        "--models", default=os.environ.get("REFOLD_MODELS", ""), metavar="DIR"
+    )
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help="only these")
+    found = parser.parse_args()
+    models = found.models or str(Path.home() / ".local/share/refold/models")
+    wanted = [t for t in TASKS if not found.tasks or t.name in found.tasks]
+    outcomes: list[Outcome] = []
+    for task in wanted:
+        with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
+            outcomes.append(run(task, found.model, models, Path(where)))
+        print(f"{task.name}: {'good' if outcomes[-1].good else 'bad'}", flush=True)
+    report(found.model, outcomes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""A model server with one script: N shell commands, one a turn, then DONE.
+
+It speaks OpenAI Chat Completions, streaming, over loopback and looks at as little as it
+can: which turn it is, it knows by counting tool results in the raw bytes of the request.
+For each request it logs one JSON line: when the last byte of it came, when the last byte
+of the answer had gone (both CLOCK_MONOTONIC, so any process can compare), and its size.
+
+Usage: python -m bench.mock_server --turns 50 --log FILE --port-file FILE
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+MODEL = "mock-model"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    b"Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n"
+)
+WORDS = "I take the next step of the task now and look at what it prints. "
+
+
+class Server:
+    def __init__(self, turns: int, last: str, log: BinaryIO) -> None:
+        self.turns, self.last, self.log = turns, last, log
+
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            while await self.answer(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client has gone, which is how each of them ends
+        finally:
+            writer.close()
+
+    async def answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await whole_body(head, reader)
+        came = time.monotonic()
+        method, path = head.split(b" ", 2)[:2]
+        if method != b"POST" or not path.endswith(b"/chat/completions"):
+            writer.write(plain(path))
+            await writer.drain()
+            return True
+        done = body.count(b'"tool_call_id"')
+        events = script(done, self.turns, self.last)
+        streaming = b'"stream":true' in body or b'"stream": true' in body
+        writer.write(streamed(events) if streaming else at_once(events))
+        await writer.drain()
+        line = {"turn": done, "came": came, "went": time.monotonic(), "bytes": len(body)}
+        self.log.write(json.dumps(line).encode() + b"\n")
+        self.log.flush()
+        return True
+
+
+async def whole_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    fields = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (row.partition(b":") for row in head.split(b"\r\n")[1:])
+    }
+    if b"chunked" in fields.get(b"transfer-encoding", b""):
+        found = b""
+        while size := int((await reader.readline()).split(b";")[0], 16):
+            found += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+        return found
+    return await reader.readexactly(int(fields.get(b"content-length", b"0")))
+
+
+def plain(path: bytes) -> bytes:
+    """What a client gets that only looks around, at /v1/models for example."""
+    if path.endswith(b"/models"):
+        return document(
+            b"200 OK", {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+        )
+    error = {"message": "there is no such page", "type": "not_found"}
+    return document(b"404 Not Found", {"error": error})
+
+
+def script(done: int, turns: int, last: str) -> list[dict]:
+    """The stream events of the answer to a request that brings `done` results."""
+    if done >= turns and not last:
+        events = [{"content": piece} for piece in ("DO", "NE")]
+        return [*(choice(e) for e in events), choice({}, "stop"), usage(done)]
+    command = last if done >= turns else f"echo step-{done + 1}"
+    arguments = json.dumps({"command": command})
+    call = {"index": 0, "id": f"call_{done + 1}", "type": "function"}
+    return [
+        *(choice({"content": word + " "}) for word in WORDS.split()),
+        choice({"tool_calls": [call | {"function": {"name": "bash", "arguments": ""}}]}),
+        *(
+            choice({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
+            for piece in (arguments[:9], arguments[9:])
+        ),
+        choice({}, "tool_calls"),
+        usage(done),
+    ]
+
+
+def choice(delta: dict, end: str | None = None) -> dict:
+    return event([{"index": 0, "delta": delta, "finish_reason": end}], None)
+
+
+def usage(done: int) -> dict:
+    read = 100 + 40 * done
+    return event(
+        [], {"prompt_tokens": read, "completion_tokens": 30, "total_tokens": read + 30}
+    )
+
+
+def event(choices: list, used: dict | None) -> dict:
+    return {
+        "id": "chatcmpl-bench",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": MODEL,
+        "choices": choices,
+        "usage": used,
+    }
+
+
+def streamed(events: list[dict]) -> bytes:
+    data = [piece(b"data: " + json.dumps(event).encode() + b"\n\n") for event in events]
+    return HEAD + b"".join(data) + piece(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+def piece(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def at_once(events: list[dict]) -> bytes:
+    """The same answer for a client that does not stream."""
+    deltas = [event["choices"][0]["delta"] for event in events if event["choices"]]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    message = {
+        "role": "assistant",
+        "content": "".join(d.get("content", "") for d in deltas),
+    }
+    if calls:
+        arguments = "".join(call["function"]["arguments"] for call in calls)
+        function = {"name": calls[0]["function"]["name"], "arguments": arguments}
+        message["tool_calls"] = [
+            {"id": calls[0]["id"], "type": "function", "function": function}
+        ]
+    end = "tool_calls" if calls else "stop"
+    choices = [{"index": 0, "message": message, "finish_reason": end}]
+    whole = {**events[-1], "object": "chat.completion", "choices": choices}
+    return document(b"200 OK", whole)
+
+
+def document(status: bytes, found: dict) -> bytes:
+    body = json.dumps(found).encode()
+    kind = b"Content-Type: application/json\r\nContent-Length: %d" % len(body)
+    return b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, kind, body)
+
+
+async def main(turns: int, last: str, log: Path, port_file: Path) -> None:
+    with log.open("ab") as out:
+        server = await asyncio.start_server(
+            Server(turns, last, out).serve, "127.0.0.1", 0, limit=1 << 20
+        )
+        port = server.sockets[0].getsockname()[1]
+        waiting = port_file.with_suffix(".new")
+        waiting.write_text(str(port))
+        waiting.replace(port_file)
+        async with server:
+            await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, required=True)
+    parser.add_argument("--last", default="", help="end with this command, not with DONE")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--port-file", type=Path, required=True)
+    chosen = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(chosen.turns, chosen.last, chosen.log, chosen.port_file))

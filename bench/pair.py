@@ -1,0 +1,59 @@
+"""Run two commands in turn, N times each, and say how they compare.
+
+Usage: python -m bench.pair [-n 20] 'first command' 'second command'
+"""
+
+import argparse
+import shlex
+import subprocess
+import time
+from statistics import median
+
+from bench import table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=20, help="runs of each (20)")
+    parser.add_argument("first")
+    parser.add_argument("second")
+    chosen = parser.parse_args()
+    compare("whole run", [chosen.first, chosen.second], chosen.n)
+
+
+def compare(title: str, commands: list[str], times: int) -> None:
+    took: dict[str, list[float]] = {command: [] for command in commands}
+    for _ in range(times):
+        for command in commands:
+            took[command].append(once(command))
+    base = took[commands[0]]
+    table.show(
+        f"{title}, {times} runs each, in turn",
+        ["min", "median", "min ratio", "median ratio"],
+        [
+            (
+                command,
+                table.ms(min(runs)),
+                table.ms(median(runs)),
+                table.times(min(runs), min(base)),
+                table.times(median(runs), median(base)),
+            )
+            for command, runs in took.items()
+        ],
+    )
+
+
+def once(command: str) -> float:
+    began = time.monotonic()
+    done = subprocess.run(
+        shlex.split(command), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    took = time.monotonic() - began
+    if done.returncode:
+        said = done.stderr.decode(errors="replace")[-500:]
+        print(f"  {command}: exit {done.returncode}: {said}")
+    return took
+
+
+if __name__ == "__main__":
+    main()

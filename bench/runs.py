@@ -1,0 +1,183 @@
+"""One run of one agent against the mock server, with a clock on it.
+
+Every run has a directory of its own for its home and its workspace, and a server of its
+own, so nothing is left over from the run before.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+END = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # mini-swe-agent's own word for it
+PROMPT = (
+    "Run the steps, one shell command at a time, until there are no more; then say DONE."
+)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A command to be measured. `{prompt}` and `{steps}` are filled in.
+
+    `last` is the shell command by which it wants to be told that it may end.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    extra: tuple[tuple[str, str], ...] = ()
+    last: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds, but for `memory`: the largest process of the run, in MB.
+
+    `gaps[k]` is the time from the end of answer k to the whole of the next request.
+    """
+
+    first_request: float
+    exit_lag: float
+    memory: float
+    gaps: tuple[float, ...]
+    body: int
+    disk: int
+
+
+def agents(peers: bool = False) -> list[Agent]:
+    """The floor, refold if it is installed, and a peer if one is."""
+    python = sys.executable
+    found = [Agent("floor", (python, str(ROOT / "bench/floor.py"), "{prompt}"))]
+    refold = Path(python).parent / "refold"
+    if refold.exists():
+        line = (
+            f"{refold} -p {{prompt}} -m openai-chat/mock-model --yolo --max-turns {{steps}}"
+        )
+        found.append(Agent("refold", tuple(line.split(" "))))
+    mini = ROOT / ".peers/mini/bin/mini"
+    if peers and mini.exists():
+        line = f"{mini} -y --exit-immediately -l 0 -m openai/mock-model -t {{prompt}}"
+        quiet = ("MSWEA_CONFIGURED", "true"), ("MSWEA_SILENT_STARTUP", "1")
+        free = (
+            ("MSWEA_COST_TRACKING", "ignore_errors"),
+            ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+        )
+        found.append(Agent("mini-swe-agent", tuple(line.split(" ")), (*quiet, *free), END))
+    return found
+
+
+def measure(agent: Agent, turns: int, limit: float = 600) -> Run:
+    """Run it once. Raises `RuntimeError` with what it said if it did not get to DONE."""
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
+        here = Path(made)
+        with serving(turns, agent.last, here) as port:
+            return watch(agent, turns, port, here, limit)
+
+
+@contextmanager
+def serving(turns: int, last: str, here: Path) -> Iterator[int]:
+    port_file = here / "port"
+    server = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "bench.mock_server", "--turns", str(turns)),
+            *("--last", last),
+            *("--log", str(here / "log"), "--port-file", str(port_file)),
+        ],
+        cwd=ROOT,
+    )
+    try:
+        while not port_file.exists():
+            if server.poll() is not None:
+                raise RuntimeError("the mock server did not start")
+            time.sleep(0.005)
+        yield int(port_file.read_text())
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
+    work, home = here / "work", here / "home"
+    work.mkdir()
+    home.mkdir()
+    command = [part.format(prompt=PROMPT, steps=turns + 10) for part in agent.command]
+    with (here / "said").open("w+b") as said:
+        began = time.monotonic()
+        # A run is ended by its own pid; `wait4` tells the memory of it and its children.
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env=environment(agent, port, home),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+        usage = wait(process, limit)
+        over = time.monotonic()
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    rows = [json.loads(row) for row in (here / "log").read_text().splitlines()]
+    if len(rows) < turns + 1:
+        raise RuntimeError(
+            f"{agent.name} made {len(rows)} of {turns + 1} requests, "
+            f"exit {process.returncode}: {text[-2000:]}"
+        )
+    return Run(
+        first_request=rows[0]["came"] - began,
+        exit_lag=over - rows[-1]["went"],
+        memory=usage / 1024,
+        gaps=tuple(b["came"] - a["went"] for a, b in itertools.pairwise(rows)),
+        body=rows[-1]["bytes"],
+        disk=sum(f.stat().st_size for f in home.rglob("*") if f.is_file()),
+    )
+
+
+def environment(agent: Agent, port: int, home: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "REFOLD_HOME": str(home / "refold"),
+        "TMPDIR": str(home),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
+        "OPENAI_API_BASE": f"http://127.0.0.1:{port}/v1",
+        "OPENAI_API_KEY": "sk-nobody",
+        **dict(agent.extra),
+    }
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Wait for the end; the largest resident size in kB, of it or a child it waited for."""
+    late = threading.Timer(seconds, process.kill)
+    late.start()
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    finally:
+        late.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
+
+
+def alternately(chosen: Sequence[Agent], turns: int, times: int) -> dict[str, list[Run]]:
+    """Each in turn, `times` rounds: what disturbs the machine disturbs all of them."""
+    found: dict[str, list[Run]] = {agent.name: [] for agent in chosen}
+    going = list(chosen)
+    for _ in range(times):
+        for agent in list(going):
+            try:
+                found[agent.name].append(measure(agent, turns))
+            except RuntimeError as error:
+                print(f"  left out: {error}", file=sys.stderr)
+                going.remove(agent)
+    if not found["floor"]:
+        raise SystemExit("the floor itself did not run: the figures would mean nothing")
+    return {name: runs for name, runs in found.items() if runs}

@@ -1,0 +1,50 @@
+"""From the command line to the first request, from the last answer to the exit, and memory.
+
+Usage: python -m bench.start [-n 10] [--peers]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import median
+
+from bench import pair, runs, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=10, help="runs of each (10)")
+    parser.add_argument("--peers", action="store_true", help="beside .peers/mini, too")
+    chosen = parser.parse_args()
+    report(chosen.n, chosen.peers)
+
+
+def report(times: int, peers: bool) -> None:
+    found = runs.alternately(runs.agents(peers), turns=3, times=times)
+    base = found["floor"]
+    table.show(
+        f"start and end, 3 steps, {times} runs each, in turn (median; best in brackets)",
+        ["start to first request", "", "ratio", "exit lag", "largest process"],
+        [
+            (
+                name,
+                table.ms(median(r.first_request for r in done)),
+                f"({table.ms(min(r.first_request for r in done))})",
+                table.times(
+                    median(r.first_request for r in done),
+                    median(r.first_request for r in base),
+                ),
+                table.ms(median(r.exit_lag for r in done)),
+                f"{median(r.memory for r in done):.0f} MB",
+            )
+            for name, done in found.items()
+        ],
+    )
+    refold = Path(sys.executable).parent / "refold"
+    if refold.exists():
+        commands = [f"{sys.executable} -c pass", f"{refold} --version"]
+        pair.compare("saying the version", commands, times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Own time of a step: from the end of an answer to the whole of the next request.
+
+The shell command (`echo`) is in it. What matters is that it does not grow with history.
+
+Usage: python -m bench.steps [--steps 10 200 2000] [--peers]
+"""
+
+import argparse
+from collections.abc import Sequence
+from statistics import median
+
+from bench import runs, table
+
+SLOW_PEER = 200  # beyond this a peer that grows takes minutes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, nargs="+", default=[10, 200, 2000])
+    parser.add_argument("--peers", action="store_true", help="beside .peers/mini, too")
+    chosen = parser.parse_args()
+    report(chosen.steps, chosen.peers)
+
+
+def report(lengths: Sequence[int], peers: bool) -> None:
+    for turns in lengths:
+        agents = [
+            agent
+            for agent in runs.agents(peers)
+            if turns <= SLOW_PEER or agent.name in ("floor", "refold")
+        ]
+        found = runs.alternately(agents, turns, times=3 if turns < 100 else 1)
+        base = middle(found["floor"])
+        table.show(
+            f"own time per step, {turns} steps",
+            ["median", "ratio", "first tenth", "last tenth", "growth", "memory", "kept"],
+            [row(name, done, base) for name, done in found.items()],
+        )
+
+
+def middle(done: Sequence[runs.Run]) -> float:
+    return median(gap for run in done for gap in run.gaps)
+
+
+def row(name: str, done: Sequence[runs.Run], base: float) -> tuple[str, ...]:
+    tenth = max(1, len(done[0].gaps) // 10)
+    early = median(gap for run in done for gap in run.gaps[:tenth])
+    late = median(gap for run in done for gap in run.gaps[-tenth:])
+    return (
+        name,
+        table.ms(middle(done)),
+        table.times(middle(done), base),
+        table.ms(early),
+        table.ms(late),
+        table.times(late, early),
+        f"{max(run.memory for run in done):.0f} MB",
+        f"{max(run.disk for run in done) // 1024} kB",
+    )
+
+
+if __name__ == "__main__":
+    main()

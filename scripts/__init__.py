@@ -1,0 +1,1 @@
+"""What the Makefile calls. Programs for whoever works on refold, not part of it."""

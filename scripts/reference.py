@@ -1,0 +1,175 @@
+"""Write the generated parts of docs/ again, from the source they describe.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of
+a page is written by people and left alone. `tests/test_docs.py` fails while a page
+differs from what this would write.
+
+Usage: python -m scripts.reference
+"""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import refold.tools
+from refold.tools.contract import Tool
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def main() -> None:
+    for page in sorted(DOCS.glob("*.md")):
+        old = page.read_text(encoding="utf-8")
+        new = written_again(old)
+        if new != old:
+            page.write_text(new, encoding="utf-8")
+            print(f"wrote {page.relative_to(DOCS.parent)}")
+
+
+def written_again(page: str) -> str:
+    return BLOCK.sub(lambda m: f"{m[1]}{BLOCKS[m[2]]()}\n{m[4]}", page)
+
+
+def events() -> str:
+    """Every kind of event, in the order of the source, with its fields."""
+    from refold.journal import codec
+    from refold.journal import events as module
+
+    found = [structure(module, c) for c in classes(module) if c.name in codec.KINDS]
+    return "\n\n".join(found)
+
+
+def parts() -> str:
+    """What stands inside events: messages and their parts, results, usage."""
+    from refold.values import control, messages, shown, usage
+
+    modules = (messages, usage, shown, control)
+    return "\n\n".join(
+        structure(module, node)
+        for module in modules
+        for node in classes(module)
+        if node.name != "Spoken"  # a message at its place; no event holds one
+    )
+
+
+def tools() -> str:
+    return "\n\n".join(tool(found) for found in all_tools())
+
+
+def settings() -> str:
+    """Every table of the settings file, with its keys."""
+    from refold.config import settings as module
+
+    whole = [node for node in classes(module) if node.name == "Settings"]
+    others = [node for node in classes(module) if node.name != "Settings"]
+    return "\n\n".join(structure(module, node) for node in [*whole, *others])
+
+
+def providers() -> str:
+    """The built-in providers, and the variables they listen to."""
+    from refold.provider import catalog
+
+    rows = [
+        f"| `{spec.name}` | {code(spec.key_env, spec.bearer_env)} | {code(spec.url_env)} "
+        f"| `{spec.base_url}` | {code(*spec.aliases)} |"
+        for spec in catalog.providers()
+    ]
+    head = [
+        "| provider | key | address | which is else | also called |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows])
+
+
+def code(*names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names if name)
+
+
+def all_tools() -> list[Tool]:
+    """Every tool that any module of the room defines, by name."""
+    names = [f"refold.tools.{m.name}" for m in pkgutil.iter_modules(refold.tools.__path__)]
+    found = [v for n in names for v in vars(importlib.import_module(n)).values()]
+    by_name = {v.spec.name: v for v in found if isinstance(v, Tool)}
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def tool(found: Tool) -> str:
+    schema = msgspec.json.decode(found.spec.parameters)
+    needed = schema["required"]
+    rows = [
+        f"| `{name}` | {kind(about)} | {'required' if name in needed else default(about)} "
+        f"| {about.get('description', '').replace(chr(10), ' ')} |"
+        for name, about in schema["properties"].items()
+    ]
+    head = f"### `{found.spec.name}`\n\nEffect: `{found.effect.value}`."
+    if found.subject:
+        head += f" Rules match on `{found.subject}`."
+    table = "\n".join(["| argument | type | | |", "|---|---|---|---|", *rows])
+    return f"{head}\n\n{found.spec.description.strip()}\n\n{table if rows else 'No arguments.'}"
+
+
+def kind(about: dict[str, Any]) -> str:
+    if "enum" in about:
+        return ", ".join(f"`{value}`" for value in about["enum"])
+    if "anyOf" in about:
+        return " or ".join(kind(each) for each in about["anyOf"])
+    return about.get("type", "any")
+
+
+def default(about: dict[str, Any]) -> str:
+    return (
+        f"`{msgspec.json.encode(about['default']).decode()}`" if "default" in about else ""
+    )
+
+
+def classes(module: types.ModuleType) -> Iterator[ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(module))
+    return (node for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def structure(module: types.ModuleType, node: ast.ClassDef) -> str:
+    lines = inspect.getsource(module).splitlines()
+    fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+    about = ast.get_docstring(node) or ""
+    rows = [
+        f"| `{ast.unparse(f.target)}` | {typed(f)} | {value(f)} | {comment(lines, f)} |"
+        for f in fields
+    ]
+    table = "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows])
+    pieces = [f"### {node.name}", about, table if rows else "No fields."]
+    return "\n\n".join(piece for piece in pieces if piece)
+
+
+def typed(field: ast.AnnAssign) -> str:
+    return f"`{ast.unparse(field.annotation)}`".replace("|", "\\|")
+
+
+def value(field: ast.AnnAssign) -> str:
+    return f"`{ast.unparse(field.value)}`" if field.value else "required"
+
+
+def comment(lines: list[str], field: ast.AnnAssign) -> str:
+    _, mark, said = lines[(field.end_lineno or 1) - 1].partition("  # ")
+    return said.strip() if mark else ""
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "events": events,
+    "parts": parts,
+    "providers": providers,
+    "settings": settings,
+    "tools": tools,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What holds for every test: a home of its own, no way out, and no leaked key.
+
+Each test gets empty HOME, REFOLD_HOME and XDG directories and none of the variables
+that would name a real provider, proxy or setting. A key that is nobody's stands in the
+environment instead; when the run is over, no file under any of those homes and beside
+no journal may hold it.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# A value that looks like a real one, so that masks must catch it by either way:
+# by being in the environment as a key, or by its looks.
+CANARY = "sk-ant-api03-" + secrets.token_hex(24)
+
+FOREIGN = (
+    "ANTHROPIC_", "OPENAI_", "OLLAMA_", "OPENROUTER_", "GROQ_", "GEMINI_", "GOOGLE_",
+    "MISTRAL_", "DEEPSEEK_", "REFOLD_", "XDG_", "GIT_",
+)  # fmt: skip
+FOREIGN_NAMES = {
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
+    "EDITOR", "VISUAL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES",
+}  # fmt: skip
+# What decides how the tests themselves are run is not the tested program's business.
+OURS = {"REFOLD_REQUIRE_PEERS", "REFOLD_PEERS"}
+
+
+@pytest.fixture(autouse=True)
+def home(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """An empty home for this test; `home / "refold"` is its REFOLD_HOME."""
+    # Models are large: the tests that need a real one share the directory they are in.
+    keep = OURS | ({"REFOLD_MODELS"} if request.node.get_closest_marker("peer") else set())
+    for name in list(os.environ):
+        if (name.startswith(FOREIGN) or name in FOREIGN_NAMES) and name not in keep:
+            monkeypatch.delenv(name)
+    found = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(found))
+    monkeypatch.setenv("REFOLD_HOME", str(found / "refold"))
+    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(found / f".{name.lower()}"))
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("CANARY_API_KEY", CANARY)
+    return found
+
+
+@pytest.fixture(scope="session")
+def canary() -> str:
+    """The key that must not be found again. Give it to a program as its key."""
+    return CANARY
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_key_was_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    yield
+    leaks = [str(path) for path in kept(tmp_path_factory.getbasetemp()) if holds(path)]
+    assert not leaks, f"the canary key was written to {leaks}"
+
+
+def kept(base: Path) -> Iterator[Path]:
+    """Files in the homes of tests, and whatever lies in a directory with a journal."""
+    for directory, _, names in os.walk(base):
+        inside = Path(directory)
+        if inside.relative_to(base).parts[:1] and (
+            inside.relative_to(base).parts[0].startswith("home")
+            or any(name.endswith(".jsonl") or name.endswith(".log") for name in names)
+        ):
+            yield from (inside / name for name in names)
+
+
+def holds(path: Path) -> bool:
+    try:
+        return path.is_file() and CANARY.encode() in path.read_bytes()
+    except OSError:
+        return False  # a socket, or what a test made unreadable on purpose
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:
+    """With REFOLD_REQUIRE_PEERS, a peer that is missing is a failure, not a skip."""
+    report = yield
+    if (
+        os.environ.get("REFOLD_REQUIRE_PEERS")
+        and item.get_closest_marker("peer")
+        and report.skipped
+        and not hasattr(report, "wasxfail")
+        and "optional" not in str(report.longrepr)
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"a peer is required here: {report.longrepr}"
+    return report

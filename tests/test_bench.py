@@ -1,0 +1,44 @@
+"""The benches measure; whether they still run is all that is tested."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import runs
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_the_floor_walks_through_the_script() -> None:
+    floor = runs.agents()[0]
+
+    run = runs.measure(floor, turns=4)
+
+    assert len(run.gaps) == 4
+    assert min(run.gaps) > 0
+
+
+@pytest.mark.slow
+def test_an_agent_that_stops_early_is_told_and_not_counted() -> None:
+    idle = runs.Agent("idle", (sys.executable, "-c", "print('no thanks')"))
+
+    with pytest.raises(RuntimeError, match="made 0 of 2 requests, exit 0: no thanks"):
+        runs.measure(idle, turns=1)
+
+
+@pytest.mark.slow
+def test_all_of_it_runs_in_its_short_form() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  refold " in done.stdout

@@ -1,0 +1,171 @@
+"""Docs are tested, or they are rumours."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.journal import codec
+from refold.views import result, stream
+from scripts import reference
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d/*.md")]
+)
+KINDS = {"added", "changed", "fixed", "removed", "security"}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_generated_parts_are_what_the_source_says(page: Path) -> None:
+    """`make docs` writes them again."""
+    text = page.read_text(encoding="utf-8")
+
+    assert reference.written_again(text) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_every_kind_of_event_is_in_the_journal_s_page() -> None:
+    page = (ROOT / "docs/journal.md").read_text(encoding="utf-8")
+
+    assert [kind for kind in codec.KINDS if f"\n### {kind}\n" not in page] == []
+
+
+def test_every_flag_is_in_the_page_for_scripts_and_no_other() -> None:
+    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    table = page.split("## Flags")[1].split("##")[0]
+    told = subprocess.run(
+        [sys.executable, "-m", "refold", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+
+    flags = r"(?<![\w-])--?[A-Za-z][A-Za-z-]*"
+    options = "\n".join(
+        re.findall(r"^  (-.*?)(?:  |$)", told.split("\noptions:")[1], re.MULTILINE)
+    )
+    rows = "\n".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
+
+    assert set(re.findall(flags, rows)) == set(re.findall(flags, options))
+
+
+def test_every_outcome_has_its_exit_code_in_the_page() -> None:
+    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (\d+) \| (.*) \|$", page.split("## Exit codes")[1], re.MULTILINE
+    )
+
+    told = {
+        name: int(code)
+        for code, names in rows
+        for name in re.findall(r"`([a-z_]+)`", names)
+    }
+
+    assert told == dict(result.EXIT_CODES)
+
+
+def test_every_document_of_the_stream_is_in_the_page() -> None:
+    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    kinds = set(re.findall(r'"type": "([a-z_]+)"', inspect.getsource(stream)))
+    fields = set(
+        re.findall(r'^        "([a-z_]+)":', inspect.getsource(result.result), re.MULTILINE)
+    )
+
+    assert kinds
+    assert fields
+    assert [name for name in sorted(kinds | fields) if f"`{name}`" not in page] == []
+
+
+def blocks() -> list[object]:
+    found: list[object] = []
+    for page in PAGES:
+        texts = re.findall(
+            r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+        )
+        found += [
+            pytest.param(text, id=f"{name(page)}-{n}")
+            for n, text in enumerate(texts, start=1)
+        ]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks())
+def test_what_a_console_shows_is_what_happens(block: str, tmp_path: Path) -> None:
+    """A `$` line is run; what follows must be what it prints, where … stands for anything.
+
+    `[1]` is the exit code, where it is not 0.
+    """
+    place = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=place,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        printed = (
+            done.stdout
+            + done.stderr
+            + (f"[{done.returncode}]\n" if done.returncode else "")
+        )
+        pattern = ".*".join(re.escape(piece) for piece in expected.split("…"))
+        assert re.fullmatch(pattern, printed, re.DOTALL), (command, printed)
+
+
+def test_every_decision_is_listed_and_has_the_four_parts() -> None:
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    found = sorted(folder.glob("[0-9]*.md"))
+    shape = (
+        "**Because**",
+        "**Instead of**",
+        "**It costs**",
+        "**We will know it was wrong when**",
+    )
+
+    unlisted = [f.name for f in found if f"({f.name})" not in index]
+    misshapen = [
+        f.name for f in found for part in shape if part not in f.read_text("utf-8")
+    ]
+
+    assert (unlisted, misshapen) == ([], [])
+    assert [int(f.name[:4]) for f in found] == list(range(1, len(found) + 1))
+
+
+def test_every_changelog_fragment_has_a_kind() -> None:
+    fragments = [f for f in (ROOT / "changelog.d").iterdir() if f.name != "README.md"]
+
+    assert [
+        f.name for f in fragments if f.name.split(".")[1:] not in [[k, "md"] for k in KINDS]
+    ] == []
+
+
+def test_every_room_is_on_the_walk() -> None:
+    walk = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = [
+        p.name for p in (ROOT / "src/refold").iterdir() if (p / "__init__.py").exists()
+    ]
+
+    assert [room for room in rooms if f"`{room}/`" not in walk] == []

@@ -1,0 +1,43 @@
+"""A provider's key goes to the provider and nowhere else."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_a_command_that_prints_the_environment_does_not_find_the_key(
+    tmp_path: Path, canary: str
+) -> None:
+    """Nor does the journal hold it when the model itself writes it into a call."""
+    call = {"tool": "bash", "arguments": {"command": f"env; echo given {canary}"}}
+    answers = [{"text": "I look.", "calls": [call]}, {"text": "Done."}]
+    script = tmp_path / "answers"
+    script.write_text("\n".join(json.dumps(each) for each in answers), encoding="utf-8")
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "refold", "-p", "look", "--yolo"),
+            *("--script", str(script), "--output-format", "stream-json"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "ANTHROPIC_API_KEY": canary, "OPENAI_API_KEY": canary},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    (printed,) = [each["text"] for each in said if each["type"] == "tool_result"]
+    journal = next((Path(os.environ["REFOLD_HOME"])).rglob("events.jsonl")).read_bytes()
+    assert done.returncode == 0, done.stderr
+    assert "ANTHROPIC_API_KEY" not in printed
+    assert "given " in printed
+    assert canary not in done.stdout + done.stderr
+    assert canary.encode() not in journal
