@@ -30,7 +30,7 @@ from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
-from refold.models import Models
+from refold.models import SCRIPT, Models
 from refold.permissions.rules import Rule, parse
 from refold.place.commands import PlainCommands
 from refold.place.files import DiskFiles
@@ -69,8 +69,8 @@ class App:
         self.home = Home(paths.data / "sessions")
         self._keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, self._keys, wishes)
-        self._rules = rules(settings)
-        self._tools = builtin() if wishes.tools is None else wishes.tools
+        self.rules = rules(settings)
+        self.tools = builtin() if wishes.tools is None else wishes.tools
         self._files = DiskFiles(wishes.directory, wishes.more_roots)
         self._commands = PlainCommands(environ)
         self._masks = Masks(self.models.secrets())
@@ -95,6 +95,18 @@ class App:
             )
         return found.id
 
+    def model_of(self, view: View) -> str:
+        """The model of the next turn: chosen, or as before, or what the settings say."""
+        if self.models.scripted:
+            return self.models.default()
+        before = view.talk.briefed.model
+        before = "" if before.startswith(SCRIPT) else before
+        return view.about.model or before or self.models.default()
+
+    def outside(self, path: str) -> str | None:
+        """The real path of a file outside the workspace; None for one inside."""
+        return self._files.outside(path)
+
     async def aclose(self) -> None:
         await self.models.aclose()
 
@@ -107,7 +119,7 @@ class App:
         )
 
     def _outfit(self, record: Recorder, view: View) -> World:
-        name = view.about.model or self.models.default()
+        name = self.model_of(view)
         profile = self.models.profile(name)
         limits, wishes = self.settings.limits, self.wishes
         around = Surroundings(self.directory, time.strftime("%Y-%m-%d"), os.uname().sysname)
@@ -116,9 +128,9 @@ class App:
         )
         return World(
             provider=self.models.provider(name),
-            tools=profile.tools(self._tools),
+            tools=profile.tools(self.tools),
             policies=policies(self.settings),
-            rules=self._rules,
+            rules=self.rules,
             mode=self.settings.permission_mode,
             attended=wishes.attended,
             house={
@@ -129,12 +141,17 @@ class App:
                 **wishes.house,
             },
             outside=self._files.outside,
+            names=self._names,
             system=text,
             model=name,
             window=profile.window,
             longest_result=limits.result,
             max_output=limits.output,
         )
+
+    def _names(self, path: str) -> tuple[str, ...]:
+        real = self._files.real(path)
+        return self._files.called(real), real
 
 
 def policies(settings: Settings) -> tuple[Policy, ...]:

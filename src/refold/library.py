@@ -10,9 +10,16 @@ a thin synchronous door; everything else is async.
 """
 
 import os
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,13 +30,13 @@ from refold.app import App, Wishes
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
-from refold.journal.events import Mode
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.provider.port import Provider
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
+from refold.values.rights import Mode
 from refold.values.usage import Usage
 from refold.views.result import arguments, result
 
@@ -72,6 +79,7 @@ class Session:
 
     def __init__(self, id_: str, engine: Engine, approve: Approve | None) -> None:
         self.id, self._engine, self._approve = id_, engine, approve
+        self._busy = False
 
     @property
     def view(self) -> View:
@@ -80,30 +88,47 @@ class Session:
 
     async def run(self, words: str) -> Result:
         """Say `words` and go on until the turn has ended. Raises `BadInput` if one runs."""
-        self._refuse_a_second()
-        await self._engine.inbox.say(words)
-        return await self._to_the_end(self._engine.go)
+        with self._alone():
+            await self._engine.inbox.say(words)
+            return await self._to_the_end(self._engine.go)
 
     async def continue_(self) -> Result:
         """Go on where the last turn ended, or finish one that a crash cut off."""
-        self._refuse_a_second()
-        return await self._to_the_end(self._engine.continue_)
+        with self._alone():
+            return await self._to_the_end(self._engine.continue_)
 
-    async def stream(self, words: str) -> AsyncGenerator[Frame, None]:
-        """Like `run`, and give every event and piece of text as it comes."""
-        self._refuse_a_second()
+    @asynccontextmanager
+    async def stream(self, words: str) -> AsyncGenerator[AsyncIterator[Frame], None]:
+        """Like `run`, and give every event and piece of text as it comes.
+
+            async with session.stream("Fix the test.") as frames:
+                async for frame in frames:
+                    print(frame.item)
+            print(session.result.text)
+
+        The frames end with the turn. Leaving earlier stops it.
+        """
         watch = self._engine.hub.watch()
 
         async def turn() -> None:
-            await self.run(words)
-            watch.close()
+            try:
+                await self.run(words)
+            finally:
+                watch.close()
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(turn)
-            async with aclosing(watch.frames()) as frames:
-                async for frame in frames:
-                    yield frame
-            group.cancel_scope.cancel()
+        with _one_error():
+            async with anyio.create_task_group() as group:
+                group.start_soon(turn)
+                try:
+                    async with aclosing(watch.frames()) as frames:
+                        yield frames
+                finally:
+                    await self._engine.inbox.cancel("nobody watches it any more")
+
+    @property
+    def result(self) -> Result:
+        """What the last turn came to."""
+        return _result(self.view, self.id)
 
     async def steer(self, words: str) -> None:
         """Words for the running turn: the model hears them at its next step."""
@@ -131,21 +156,27 @@ class Session:
         asked = (c for c in self.view.talk.calls if c.stage == "asked")
         return tuple(_question(c.call, c.reason) for c in asked)
 
-    def _refuse_a_second(self) -> None:
-        if self._engine.running:
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        if self._busy or self._engine.running:
             raise BadInput("a turn of this session is running already: wait, or stop it")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
 
     async def _to_the_end(self, go: Callable[[], Awaitable[View]]) -> Result:
-        began = time.monotonic()
-        async with anyio.create_task_group() as group:
-            if self._approve is not None:
-                group.start_soon(self._answer_questions, self._approve)
-            await go()
-            while self.questions and self._approve is not None:
-                await self._engine.record.news(after=self.view.seq)
-                await self._engine.go()
-            group.cancel_scope.cancel()
-        return _result(self.view, self.id, time.monotonic() - began)
+        with _one_error():
+            async with anyio.create_task_group() as group:
+                if self._approve is not None:
+                    group.start_soon(self._answer_questions, self._approve)
+                await go()
+                while self.questions and self._approve is not None:
+                    await self._engine.record.news(after=self.view.seq)
+                    await self._engine.go()
+                group.cancel_scope.cancel()
+        return self.result
 
     async def _answer_questions(self, approve: Approve) -> None:
         put: set[str] = set()
@@ -189,7 +220,11 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
-        """A new session, or the one with this id. Closed at the end of the `with`."""
+        """A new session, or the one with this id. Closed at the end of the `with`.
+
+        A session taken up goes on with the model and mode it had, unless this agent
+        names others.
+        """
         app = self._app()
         try:
             if id_:
@@ -198,6 +233,10 @@ class Agent(Struct, frozen=True, kw_only=True):
             else:
                 found, engine = await app.start()
             async with engine:
+                if id_ and self.model:
+                    await engine.inbox.choose_model(self.model)
+                if id_ and self.mode:
+                    await engine.inbox.set_mode(self.mode)
                 yield Session(found, engine, self.approve)
         finally:
             await app.aclose()
@@ -228,6 +267,11 @@ def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
     from refold.tools.builtin import builtin as ours
 
     found = (*(ours() if builtin else ()), *tools)
+    given = cast("Sequence[object]", found)  # not everybody has a type checker
+    if wrong := [each for each in given if not isinstance(each, Tool)]:
+        raise BadInput(
+            f"{wrong[0]!r} is no tool: put @tool(Effect.LOOK), or what it does, above it"
+        )
     names = [tool.spec.name for tool in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -239,9 +283,24 @@ def _question(call: ToolCall, reason: str) -> Question:
     return Question(call.id, call.name, arguments(call), reason)
 
 
-def _result(view: View, id_: str, seconds: float) -> Result:
+@contextmanager
+def _one_error() -> Generator[None]:
+    """Let the error out that a task failed with, not the group that wraps it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+
+
+def _first(error: BaseException) -> BaseException:
+    if isinstance(error, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return error
+
+
+def _result(view: View, id_: str) -> Result:
     turn = view.turn
-    document = result(view, id_, seconds)
+    document = result(view, id_, 0.0)
     files = cast("list[dict[str, str]]", document["files"])
     return Result(
         outcome=turn.outcome,

@@ -5,7 +5,6 @@ provider: one that says why, so that a turn ends with a sentence and the words
 of the person are not lost.
 """
 
-import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,6 +79,11 @@ class Models:
         self._open: dict[str, Provider] = {}
         self._closing: list[Connected] = []
 
+    @property
+    def scripted(self) -> bool:
+        """Do the answers come from the caller, and not from a model by name?"""
+        return self._asked.provider is not None or self._asked.script is not None
+
     def default(self) -> str:
         """The model to use when nobody named one; "" if there is none."""
         if self._asked.provider is not None:
@@ -151,12 +155,14 @@ class Models:
         if name.startswith(SMALL):
             return self._kept(name, self._embedded(name))
         spec, _ = catalog.named(name, self._known)
+        keyed = catalog.has_key(spec, self._environ)  # the environment goes first
         http = self._settings.http
         found = catalog.connect(
             spec,
             self._environ,
-            key=self._keys.get(spec.name, ""),
+            key="" if keyed else self._keys.get(spec.name, ""),
             idle=http.idle,
+            connecting=http.connect,
         )
         backoff = Backoff(retries=http.tries - 1, longest=http.longest_wait)
         return self._kept(name, found, Patient(found, backoff))
@@ -200,9 +206,7 @@ class Models:
             keyed = catalog.has_key(spec, self._environ) or spec.name in self._keys
             if spec.model and keyed:
                 return f"{spec.name}/{spec.model}"
-        if local := _ollama(self._environ):
-            return local
-        return next(iter(self._installed()), "")
+        return next(iter((*ollama_models(self._environ), *self._installed())), "")
 
 
 class Unconnected:
@@ -237,8 +241,8 @@ def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
     return tuple(found.values())
 
 
-def _ollama(environ: Mapping[str, str]) -> str:
-    """The first model of an Ollama on this machine, if one answers at once."""
+def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What an Ollama on this machine has, if one answers at once."""
     import json
     import urllib.request
 
@@ -246,13 +250,6 @@ def _ollama(environ: Mapping[str, str]) -> str:
     try:
         with urllib.request.urlopen(f"{url}/api/tags", timeout=0.5) as answer:
             models = json.load(answer)["models"]
-        return f"ollama/{models[0]['name']}" if models else ""
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
-        return ""
-
-
-def shown_home(path: "Path") -> str:
-    """A path as a person writes it."""
-    home = os.path.expanduser("~")
-    text = str(path)
-    return text.replace(home, "~", 1) if text.startswith(home + "/") else text
+        return tuple(f"ollama/{model['name']}" for model in models)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()

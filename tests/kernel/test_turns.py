@@ -529,3 +529,17 @@ def test_a_tail_lost_at_a_lines_end_is_said_in_the_journal() -> None:
         Mended(f"events {told - 1} to {told}, noted as written and not there any more"),
         SessionResumed(""),
     ]
+
+
+def test_a_session_in_which_everything_ran_unasked_asks_again_when_taken_up() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def dare() -> None:
+        session = await opened(store, world(ScriptedProvider()))
+        await session.inbox.set_mode("bypass")
+
+    anyio.run(dare)
+    view = run(store, world(ScriptedProvider([BOOK]), orders, rules=()), "Taxi!")
+
+    assert [c.stage for c in view.talk.calls] == ["asked"]
+    assert orders == []

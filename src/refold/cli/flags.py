@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from refold.errors import BadInput
-from refold.journal.events import Mode
+from refold.values.rights import Mode
 
 ABOUT = """refold: an agent you can trust with your computer and look inside of.
 

@@ -37,7 +37,7 @@ async def _run(found: Namespace, words: str) -> int:
     try:
         id_, session = await open_session(app, found)
         async with session:
-            app.models.check(session.view.about.model or app.models.default())
+            app.models.check(app.model_of(session.view))
             out = _Out(found, id_)
             timed_out = await _turn(session, words, found, out)
             document = result(session.view, id_, time.monotonic() - began)

@@ -4,25 +4,59 @@ from argparse import Namespace
 
 import anyio
 
+from refold.app import App
 from refold.cli.opening import app_of, open_session
 from refold.cli.terminal.run import run as converse
+from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.fold import View
+from refold.session.session import Session
+
+UNPROTECTED = (
+    "commands run with your own rights: there is no sandbox yet, so read what you allow"
+)
 
 
 def run(found: Namespace) -> int:
-    return anyio.run(_run, found)
-
-
-async def _run(found: Namespace) -> int:
+    """Open what the command line names; on the first run, ask for a model first."""
     app = app_of(found, attended=True)
-    try:
-        if not app.models.default():
-            from refold.cli.choosing import choose_model
+    if not app.models.default():
+        from refold.cli.begin import first_run
 
-            chosen = await choose_model(app)
-            if chosen is None:
-                return 0
-            app = app_of(found, attended=True)
-        _, session = await open_session(app, found)
-        return await converse(session, app, found.text)
+        if not first_run(app.paths):
+            return 0
+        app = app_of(found, attended=True)
+    return anyio.run(_run, found, app)
+
+
+async def _run(found: Namespace, app: App) -> int:
+    try:
+        id_, session = await open_session(app, found)
+        async with session:
+            return await converse(session, around(app, id_, session.view), found.text)
     finally:
         await app.aclose()
+
+
+def around(app: App, id_: str, view: View) -> Surroundings:
+    """What the terminal may use of the app."""
+
+    async def choose(name: str) -> str:
+        return app.models.check(name)
+
+    async def another() -> Session:
+        _, session = await app.start()
+        return session
+
+    return Surroundings(
+        model=app.model_of(view),
+        models=app.models.names(),
+        choose_model=choose,
+        new_session=another,
+        tools=app.tools,
+        rules=app.rules,
+        mode=app.settings.permission_mode,
+        outside=app.outside,
+        history=app.paths.state / "history",
+        notices=(UNPROTECTED,),
+        come_back=f"refold -c   (or refold -r {id_})",
+    )

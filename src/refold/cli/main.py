@@ -48,9 +48,9 @@ def _dispatch(found: Namespace) -> int:
         case "config":
             from refold.cli.settings import run as door
         case "demo":
-            from refold.cli.demo import run as door
+            from refold.cli.begin import demo as door
         case "tour":
-            from refold.cli.tour import main as door
+            from refold.cli.begin import tour as door
         case _:
             return _session(found)
     return door(found)

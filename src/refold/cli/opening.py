@@ -9,8 +9,8 @@ from refold.cli.flags import MODES
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
-from refold.journal.events import Mode
 from refold.session.session import Session
+from refold.values.rights import Mode
 
 
 def app_of(found: Namespace, *, attended: bool) -> App:

@@ -29,7 +29,10 @@ class Paths(Struct, frozen=True):
 def paths(environ: Mapping[str, str]) -> Paths:
     """Where things are. Makes nothing. Raises `BadInput` if nobody says where."""
     if home := environ.get("REFOLD_HOME"):
-        whole = Path(home).expanduser().absolute()
+        try:
+            whole = Path(home).expanduser().absolute()
+        except RuntimeError as error:  # ~somebody who is not there
+            raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
         return Paths(whole, whole, whole)
     return Paths(
         _xdg(environ, "XDG_CONFIG_HOME", ".config"),

@@ -4,11 +4,16 @@ Where values come from and which one holds is `config.load`'s business. Each
 field is documented in docs/settings.md; a test compares the two.
 """
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-from refold.journal.events import Mode
+from refold.values.rights import Mode
+
+AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
+AtLeast1: TypeAlias = Annotated[int, Meta(ge=1)]
+AtLeast1000: TypeAlias = Annotated[int, Meta(ge=1_000)]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 
 
 class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,22 +27,22 @@ class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What bounds a turn. Counts of model answers, unless said otherwise."""
 
-    steps: int = 50  # answers in one turn
-    warn: int = 3  # so many answers before that the model is told to wrap up
-    continuations: int = 3  # times in a row that a cut-off answer is continued
-    repeats: int = 3  # the same call with the same result, before a nudge
-    refusals: int = 3  # answers in a row whose every call was refused
-    result: int = 30_000  # characters of one result that the model sees
-    output: int = 0  # tokens of one answer; 0: the provider's default
+    steps: AtLeast1 = 50  # answers in one turn
+    warn: AtLeast0 = 3  # so many answers before that the model is told to wrap up
+    continuations: AtLeast0 = 3  # times in a row that a cut-off answer is continued
+    repeats: AtLeast1 = 3  # the same call with the same result, before a nudge
+    refusals: AtLeast1 = 3  # answers in a row whose every call was refused
+    result: AtLeast1000 = 30_000  # characters of one result that the model sees
+    output: AtLeast0 = 0  # tokens of one answer; 0: the provider's default
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How patient we are with a provider. Seconds."""
 
-    connect: float = 10.0
-    idle: float = 120.0  # silence, before or between pieces of an answer
-    tries: int = 3
-    longest_wait: float = 60.0  # a provider that asks for more is not waited for
+    connect: Seconds = 10.0
+    idle: Seconds = 120.0  # silence, before or between pieces of an answer
+    tries: AtLeast1 = 3
+    longest_wait: Seconds = 60.0  # a provider that asks for more is not waited for
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,21 +92,24 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         return [Ended(call.id, "failed", text)]
     try:
-        arguments = tool.parse(call.arguments)
-    except ToolFailed as error:
+        found = judge(tool, tool.parse(call.arguments), world, view)
+    except ToolFailed as error:  # the arguments fit not, or name what cannot be a path
         return [Ended(call.id, "failed", str(error))]
-    found = judge(tool, arguments, world, view)
     judged = Judged(call.id, found.verdict, found.rule, found.reason)
     return [judged, Started(call.id)] if found.verdict == "allow" else [judged]
 
 
 def judge(tool: Tool, arguments: dict[str, object], world: World, view: View) -> Decision:
-    """What the rules say of a call, the session's own grants included."""
+    """What the rules say of a call, the session's own grants included.
+
+    Raises `ToolFailed` where a path is none.
+    """
     subject = tool.touches(arguments)
-    path = str(arguments.get(tool.path, ""))
-    outside = (world.outside(path) or "") if tool.path else ""
+    path = str(arguments.get(tool.path, ""))  # "": left out, and then it is the root
+    outside = (world.outside(path) or "") if path else ""
     subjects = tuple(s for s in (subject, outside) if s)
-    touch = Touch(tool.spec.name, tool.effect, subjects, outside)
+    real = world.names(path) if path and tool.subject == tool.path else ()
+    touch = Touch(tool.spec.name, tool.effect, subjects, outside, real)
     granted = [parse(rule, "allow", "this session") for rule in view.rights.granted]
     found = decide(touch, view.rights.mode or world.mode, (*world.rules, *granted))
     if found.verdict == "ask" and not world.attended:

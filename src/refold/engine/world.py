@@ -10,13 +10,14 @@ from typing import Protocol
 from msgspec import Struct
 
 from refold.engine.decide import Policy
-from refold.journal.events import Briefed, Event, Mode
+from refold.journal.events import Briefed, Event
 from refold.journal.fold import View
 from refold.permissions.rules import Rule
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.live import Live
 from refold.values.messages import ToolCall
+from refold.values.rights import Mode
 
 
 def nowhere_outside(path: str) -> str | None:
@@ -24,8 +25,14 @@ def nowhere_outside(path: str) -> str | None:
     return None
 
 
+def only_as_written(path: str) -> tuple[str, ...]:
+    """No other names, for tools that touch no files."""
+    return ()
+
+
 class World(Struct, frozen=True):
     """`outside` gives the real path of a file that lies outside the workspace.
+    `names` gives what a file is called once links and detours are followed.
 
     With `attended` false nobody can be asked: what would ask is denied.
     """
@@ -38,6 +45,7 @@ class World(Struct, frozen=True):
     attended: bool = True
     house: Mapping[str, object] = {}  # what tools may ask for by name
     outside: Callable[[str], str | None] = nowhere_outside
+    names: Callable[[str], tuple[str, ...]] = only_as_written
     system: str = ""
     model: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown

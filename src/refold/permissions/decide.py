@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from refold.journal.events import Mode, Verdict
 from refold.permissions.rules import Rule, covers
+from refold.values.rights import Mode, Verdict
 from refold.values.tools import Effect
 
 
@@ -18,12 +18,14 @@ class Touch(Struct, frozen=True):
     """What a call would do, as far as permission is concerned.
 
     `outside` is the real path of a file outside the workspace, "" for others.
+    `real` is what a file is called once links and detours are followed.
     """
 
     tool: str
     effect: Effect
     subjects: tuple[str, ...] = ()
     outside: str = ""
+    real: tuple[str, ...] = ()
 
 
 class Decision(Struct, frozen=True):
@@ -53,10 +55,13 @@ def decide(touch: Touch, mode: Mode, rules: Sequence[Rule]) -> Decision:
 
 
 def _first(rules: Sequence[Rule], verdict: Verdict, touch: Touch) -> Rule | None:
-    subjects = touch.subjects
-    if verdict == "allow" and touch.outside:
+    if verdict != "allow":
+        subjects = (*touch.subjects, *touch.real)
+    elif touch.outside:
         # A relative pattern was written for the workspace and covers nothing else.
         subjects = (touch.outside,)
+    else:  # what is allowed is a file, not a way of writing its name
+        subjects = touch.real or touch.subjects
     return next(
         (r for r in rules if r.verdict == verdict and covers(r, touch.tool, subjects)),
         None,

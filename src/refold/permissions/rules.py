@@ -1,32 +1,39 @@
 """Rules, as data, and how one matches a call.
 
 A rule is written `tool` or `tool(pattern)`; both may hold `*`. For `bash` the
-pattern is a command line, matched word by word, and a last ` *` stands for any
-further words. For file tools it is a path, from the workspace or absolute,
-with `*` inside a name and `**` across folders. Anything else is a plain glob.
+pattern is a command line, matched word by word (`*` and `?` within a word), and a
+last ` *` or `:*` stands for any further words. For file tools it is a path, from the
+workspace or absolute, with `*` inside a name and `**` across folders. Anything else
+is matched as if it were one.
 
 An allow rule covers only what it can see whole: a command with operators,
 redirections, substitutions, quotes or assignments is never covered. Deny and
-ask rules look at every part of such a command.
+ask rules look at every part of such a command, and past programs that run others;
+to them any `*` at the end, as in `rm*`, stands for further words.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.journal.events import Verdict
+from refold.values.rights import Verdict
 
 _WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
-_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+(?: [A-Za-z0-9_./:,@%+=-]+)*")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+(?:[ \t]+[A-Za-z0-9_./:,@%+=-]+)*[ \t]*")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _OPERATORS = re.compile(r"[;&|()<>{}`$\n]+")
 _QUOTES = str.maketrans("", "", "'\"\\")
-_WRAPPERS = frozenset(
-    {"sudo", "env", "nohup", "time", "nice", "xargs", "command", "exec", "builtin"}
-)
+# What runs the words after it, wherever they begin: after options, or inside quotes.
+_WRAPPERS = frozenset({
+    "sudo", "doas", "su", "env", "nohup", "time", "nice", "ionice", "timeout", "xargs",
+    "command", "exec", "builtin", "eval", "trap", "setsid", "stdbuf", "strace", "watch",
+    "parallel", "find", "fd", "busybox", "chroot", "unshare", "flock", "script", "ssh",
+    "sh", "bash", "dash", "zsh", "ksh", "fish",
+})  # fmt: skip
+_KEYWORDS = frozenset({"do", "then", "else", "elif", "if", "while", "until", "!", "coproc"})
 
 
 class Rule(Struct, frozen=True):
@@ -42,7 +49,7 @@ class Rule(Struct, frozen=True):
 def parse(text: str, verdict: Verdict, source: str = "") -> Rule:
     """`bash(git status *)` as a rule. Raises `BadInput`."""
     found = _WRITTEN.fullmatch(text.strip())
-    if not found or found[2] == "":
+    if not found or (found[2] is not None and not found[2].strip()):
         raise BadInput(
             f"{text!r} is no permission rule: write tool or tool(pattern), "
             f"for example bash(git status *) or edit_file(src/**)"
@@ -67,11 +74,14 @@ def covers(rule: Rule, tool: str, subjects: Sequence[str]) -> bool:
 def narrowest(tool: str, subject: str) -> str:
     """The rule that covers this call and as little else as can be.
 
-    "" where none can: no rule sees a command with operators whole.
+    "" where none can: no rule sees a command with operators whole, and a name that
+    holds `*` cannot be written as one.
     """
     if tool == "bash":
         return f"bash({subject})" if is_plain(subject) and "*" not in subject else ""
-    return f"{tool}({subject})" if subject and not set(subject) & set("*?[") else tool
+    if not subject:
+        return tool
+    return f"{tool}({subject})" if subject.strip() and not set(subject) & set("*?") else ""
 
 
 def is_plain(command: str) -> bool:
@@ -80,28 +90,40 @@ def is_plain(command: str) -> bool:
 
 
 def _command(rule: Rule, command: str) -> bool:
-    words = rule.pattern.split()
+    words = re.sub(r":\*$", " *", rule.pattern).split()
     if rule.verdict == "allow":
-        return is_plain(command) and _words(words, command.split())
-    for part in _OPERATORS.split(command):
-        given = part.translate(_QUOTES).split()
-        while given and (given[0] in _WRAPPERS or _ASSIGNS.match(given[0])):
-            given = given[1:]
-        if given and _words(words, [given[0].rsplit("/", 1)[-1], *given[1:]]):
-            return True
-        if given and _words(words, given):
-            return True
-    return False
+        more = words[-1] == "*"
+        return is_plain(command) and _words(words, command.split(), more=more)
+    parts = _OPERATORS.split(command.replace("\\\n", ""))
+    return any(
+        _words(words, [name, *given[1:]], more=words[-1].endswith("*"))
+        for part in parts
+        for given in _commands(part.translate(_QUOTES).split())
+        for name in (given[0], given[0].rsplit("/", 1)[-1])
+    )
 
 
-def _words(pattern: Sequence[str], given: Sequence[str]) -> bool:
-    if pattern and pattern[-1] == "*":
-        return given[: len(pattern) - 1] == list(pattern[:-1])
-    return list(given) == list(pattern)
+def _commands(given: Sequence[str]) -> Iterator[Sequence[str]]:
+    """What these words may run: from the first on, and after each that runs others."""
+    while given and (_ASSIGNS.match(given[0]) or given[0] in _KEYWORDS):
+        given = given[1:]
+    if not given:
+        return
+    yield given
+    if given[0].rsplit("/", 1)[-1] in _WRAPPERS:
+        yield from (given[at:] for at in range(1, len(given)))
+
+
+def _words(pattern: Sequence[str], given: Sequence[str], *, more: bool) -> bool:
+    if pattern[-1] == "*":
+        pattern = pattern[:-1]
+    given = given[: len(pattern)] if more else given
+    return len(given) == len(pattern) and all(map(fnmatchcase, given, pattern))
 
 
 def _path(pattern: str, path: str) -> bool:
-    return bool(re.fullmatch(_as_regex(pattern), path, re.DOTALL))
+    wanted = _as_regex(pattern.removeprefix("./"))
+    return bool(re.fullmatch(wanted, path.removeprefix("./"), re.DOTALL))
 
 
 def _as_regex(pattern: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from math import inf
 
 import anyio
+
 from refold.journal.events import (
     Ended,
     Entry,
@@ -74,6 +75,7 @@ class Hub:
         watch = Watch(self, limit)
         for n, so_far in enumerate(self._open.values(), start=1):
             watch.put(Frame(self._seq, n, _joined(so_far)))
+        self._n = max(self._n, len(self._open))  # what comes is later than all of that
         self._watches.append(watch)
         return watch
 

@@ -13,7 +13,6 @@ from refold.journal.events import (
     Answered,
     Event,
     Granted,
-    Mode,
     ModeChanged,
     ModelChosen,
     Said,
@@ -21,6 +20,7 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View
 from refold.session.recorder import Recorder
+from refold.values.rights import Mode
 
 
 class Inbox:

@@ -11,23 +11,25 @@ from collections.abc import Iterable
 from refold.journal import codec
 
 MASK = b"[secret]"
-_SHORTEST = 6  # a "key" shorter than this is a placeholder, and a word of every text
+_SHORTEST = 8  # a "key" shorter than this is a placeholder, and a word of every text
 
+# Where a word begins: inside JSON also after the escape of a line break and its like.
+_EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
 # What a secret of each kind begins with, and what it looks like inside JSON. The
 # beginnings are looked for first: most texts hold none, and that is cheap to see.
 _SHAPES: tuple[tuple[bytes, bytes], ...] = (
-    (b"sk-", rb"\bsk-[A-Za-z0-9_-]{20,}"),
-    (b"gh", rb"\bgh[pousr]_[A-Za-z0-9]{36,}"),
-    (b"github_pat_", rb"\bgithub_pat_[A-Za-z0-9_]{40,}"),
-    (b"glpat-", rb"\bglpat-[A-Za-z0-9_-]{20,}"),
-    (b"xox", rb"\bxox[abprs]-[A-Za-z0-9-]{20,}"),
-    (b"AKIA", rb"\bAKIA[A-Z0-9]{16}\b"),
-    (b"AIza", rb"\bAIza[A-Za-z0-9_-]{35}"),
-    (b"hf_", rb"\bhf_[A-Za-z0-9]{30,}"),
-    (b"npm_", rb"\bnpm_[A-Za-z0-9]{36}"),
-    (b"pypi-", rb"\bpypi-[A-Za-z0-9_-]{50,}"),
-    (b"eyJ", rb"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-    (b"PRIVATE KEY", rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----"),
+    (b"sk-", _EDGE + rb"sk-[A-Za-z0-9_-]{20,}"),
+    (b"gh", _EDGE + rb"gh[pousr]_[A-Za-z0-9]{36,}"),
+    (b"github_pat_", _EDGE + rb"github_pat_[A-Za-z0-9_]{40,}"),
+    (b"glpat-", _EDGE + rb"glpat-[A-Za-z0-9_-]{20,}"),
+    (b"xox", _EDGE + rb"xox[abprs]-[A-Za-z0-9-]{20,}"),
+    (b"AKIA", _EDGE + rb"AKIA[A-Z0-9]{16}\b"),
+    (b"AIza", _EDGE + rb"AIza[A-Za-z0-9_-]{35}"),
+    (b"hf_", _EDGE + rb"hf_[A-Za-z0-9]{30,}"),
+    (b"npm_", _EDGE + rb"npm_[A-Za-z0-9]{36}"),
+    (b"pypi-", _EDGE + rb"pypi-[A-Za-z0-9_-]{50,}"),
+    (b"eyJ", _EDGE + rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    (b"PRIVATE KEY", rb"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----"),
 )  # fmt: skip
 
 
@@ -35,16 +37,15 @@ class Masks:
     def __init__(self, values: Iterable[str] = ()) -> None:
         long_enough = {v for v in values if len(v) >= _SHORTEST}
         # The longest first: one secret may be the beginning of another.
-        exact = sorted({codec.as_in_json(v) for v in long_enough}, key=len, reverse=True)
-        self._exact = tuple(exact)
-        self._shapes = tuple((start, re.compile(shape)) for start, shape in _SHAPES)
+        written = {form for v in long_enough for form in (codec.as_in_json(v), v.encode())}
+        self._exact = tuple(sorted(written, key=len, reverse=True))
 
     def mask(self, data: bytes) -> bytes:
         """`data`, which is JSON or plain text, without its secrets."""
         for value in self._exact:
             if value in data:
                 data = data.replace(value, MASK)
-        for start, shape in self._shapes:
+        for start, shape in _SHAPES:
             if start in data:
-                data = shape.sub(MASK, data)
+                data = re.sub(shape, MASK, data)
         return data

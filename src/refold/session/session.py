@@ -18,6 +18,7 @@ from refold.errors import BadInput, JournalError
 from refold.journal.events import (
     Entry,
     Event,
+    ModeChanged,
     Rewound,
     SessionResumed,
     SessionStarted,
@@ -47,8 +48,12 @@ class Session:
     ) -> Self:
         """Take the pen. `directory` is where a new session works."""
         view = await record.open()
-        began = SessionResumed(version) if view.seq else SessionStarted(directory, version)
-        await record(began, by="journal")
+        began: list[Event] = [SessionStarted(directory, version)]
+        if view.seq:
+            # Whoever takes a session up may not know that everything runs unasked in it.
+            careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
+            began = [SessionResumed(version), *careful]
+        await record(*began, by="journal")
         return cls(record, outfit)
 
     @property
@@ -114,6 +119,8 @@ class Session:
         world = self._outfit(self.view)
         if (briefing := world.briefing()) != self.view.talk.briefed:
             await self.record(briefing)
+        if not world.attended:
+            await self._refuse_questions()
         leave = self.hub.heed(self._stop_step)
         try:
             await run_turn(world, self.record, self._stand_on)
@@ -123,6 +130,14 @@ class Session:
             raise error from group
         finally:
             leave()
+
+    async def _refuse_questions(self) -> None:
+        """Questions that were put when somebody was there, and now nobody is."""
+        for call in self.view.talk.calls:
+            if call.stage == "asked":
+                await self.inbox.answer(
+                    call.call.id, allowed=False, reason="nobody is there to ask"
+                )
 
     def _stand_on(self, step: anyio.CancelScope) -> None:
         self._step = step
