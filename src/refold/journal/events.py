@@ -18,12 +18,11 @@ from msgspec import Raw, Struct
 
 from refold.values.control import Control
 from refold.values.messages import Message
+from refold.values.rights import Mode, Verdict
 from refold.values.shown import Shown
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
 
-Verdict: TypeAlias = Literal["allow", "ask", "deny"]
-Mode: TypeAlias = Literal["default", "accept-edits", "bypass"]
 Outcome: TypeAlias = Literal[
     "answered", "final", "plan_ready", "interrupted", "cancelled",
     "step_limit", "budget", "stuck", "denied", "failed",

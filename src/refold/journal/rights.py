@@ -6,7 +6,8 @@ A mode or a grant is the person's word; rewinding the talk does not take it back
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Entry, Granted, Mode, ModeChanged
+from refold.journal.events import Entry, Granted, ModeChanged
+from refold.values.rights import Mode
 
 HEARS = (ModeChanged, Granted)
 

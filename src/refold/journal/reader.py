@@ -1,0 +1,48 @@
+"""Reading a journal's lines without its lock, while somebody may be writing.
+
+Gives whole lines only. Whether they follow from each other is `codec`'s business.
+"""
+
+import os
+from pathlib import Path
+
+
+class Reader:
+    """Remembers where it stopped: who reads on pays for what is new."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._line = self._byte = 0  # so many lines end at this byte
+
+    def read(self, after: int, until: int | None = None) -> list[bytes]:
+        """The lines after line `after` in the first `until` bytes; None: in all."""
+        line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
+        found = self._from(byte, until)
+        if found is None:  # shorter than before, or no line ends there any more
+            line, byte = 0, 0
+            found = self._from(0, until) or b""
+        end = found.rfind(b"\n") + 1
+        made = found[:end].split(b"\n")[:-1]
+        self._line, self._byte = line + len(made), byte + end
+        return made[after - line :]
+
+    def _from(self, byte: int, until: int | None) -> bytes | None:
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                end = size if until is None else min(size, until)
+                if byte and (end < byte or os.pread(file.fileno(), 1, byte - 1) != b"\n"):
+                    return None
+                file.seek(byte)
+                return _exactly(file.fileno(), end - byte)
+        except FileNotFoundError:
+            return None if byte else b""
+
+
+def _exactly(file: int, count: int) -> bytes:
+    """As many bytes as asked for, or all there are."""
+    pieces = list[bytes]()
+    while count and (piece := os.read(file, count)):
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,142 @@
+"""Disks on which something happens: they fill up, fail, lose power, or their program dies."""
+
+import errno
+import os
+from pathlib import Path
+
+from refold.journal.disk import Disk
+
+
+class Careless(Disk):
+    """Says that everything is kept at once. For tests of what is written."""
+
+    def sync(self, file: int) -> None:
+        return
+
+    def sync_directory(self, path: Path) -> None:
+        return
+
+
+class Mortal(Disk):
+    """A disk whose program can die: every file it has open is closed, as by kill -9."""
+
+    def __init__(self) -> None:
+        self._open = set[int]()
+
+    def open(self, path: Path, *, new: bool = False) -> int:
+        file = super().open(path, new=new)
+        self._open.add(file)
+        return file
+
+    def close(self, file: int) -> None:
+        self._open.discard(file)
+        super().close(file)
+
+    def die(self) -> None:
+        for file in list(self._open):
+            self.close(file)
+
+
+class Failing(Mortal):
+    """Fails at its n-th call, and at `times` calls from there on.
+
+    A write that fails leaves half of what it should write; a sync that fails
+    drops what it could not write and says so once, as Linux does.
+    """
+
+    def __init__(self, at: int, code: int = errno.EIO, times: int = 1) -> None:
+        super().__init__()
+        self.at, self.code, self.times = at, code, times
+        self.calls = 0
+        self._safe = dict[int, bytes]()
+
+    def open(self, path: Path, *, new: bool = False) -> int:
+        self._call()
+        return super().open(path, new=new)
+
+    def mkdir(self, path: Path) -> None:
+        self._call()
+        super().mkdir(path)
+
+    def write(self, file: int, data: bytes, at: int) -> None:
+        try:
+            self._call()
+        except OSError:
+            super().write(file, data[: len(data) // 2], at)
+            raise
+        super().write(file, data, at)
+
+    def truncate(self, file: int, size: int) -> None:
+        self._call()
+        super().truncate(file, size)
+
+    def sync(self, file: int) -> None:
+        number, content = os.fstat(file).st_ino, _content(file)
+        try:
+            self._call()
+        except OSError:
+            safe = self._safe.get(number, b"")
+            super().write(file, safe.ljust(len(content), b"\0"), 0)
+            raise
+        self._safe[number] = content
+
+    def sync_directory(self, path: Path) -> None:
+        self._call()
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._call()
+        super().rename(old, new)
+
+    def _call(self) -> None:
+        self.calls += 1
+        if self.at <= self.calls < self.at + self.times:
+            raise OSError(self.code, os.strerror(self.code))
+
+
+class Unpowered(Mortal):
+    """Knows what a power cut would leave: what was synced, under names that were."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = root
+        self._contents = dict[int, bytes]()
+        self._names = dict[Path, dict[str, int]]()
+        self.syncs = 0
+
+    def sync(self, file: int) -> None:
+        self.syncs += 1
+        self._contents[os.fstat(file).st_ino] = _content(file)
+
+    def sync_directory(self, path: Path) -> None:
+        self._names[path] = {each.name: each.inode() for each in os.scandir(path)}
+
+    def cut_power(self, tail: float = 0.0) -> None:
+        """Die, and leave on disk what was safe, and a part of what was not.
+
+        `tail` says how much of what was appended and not synced came through.
+        """
+        self.die()
+        self._leave(self._root, tail)
+
+    def _leave(self, directory: Path, tail: float) -> None:
+        safe = self._names.setdefault(directory, {})
+        for each in list(os.scandir(directory)):
+            path, survives = Path(each.path), tail > 0 or each.name in safe
+            if each.is_dir():
+                self._leave(path, tail)
+                if not survives:
+                    path.rmdir()
+            elif survives:
+                kept, now = self._contents.get(each.inode(), b""), path.read_bytes()
+                kept += now[len(kept) :][: int(tail * (len(now) - len(kept)))]
+                self._contents[each.inode()] = kept
+                path.write_bytes(kept)
+            else:
+                self._contents.pop(each.inode(), None)
+                path.unlink()
+            if survives:
+                safe[each.name] = each.inode()
+
+
+def _content(file: int) -> bytes:
+    return os.pread(file, os.fstat(file).st_size, 0)

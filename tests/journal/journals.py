@@ -1,0 +1,63 @@
+"""Journals as they stand on disk, and stores that write them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from disks import Careless
+from msgspec import Raw
+
+from refold.journal import codec
+from refold.journal.codec import Head
+from refold.journal.events import Ended, Entry, Event, Noted, Said, SessionStarted
+from refold.journal.file import FileStore
+from refold.journal.store import Store
+from refold.journal.writers import Writers
+
+THREADS = Writers()  # one set for all stores of the tests
+
+EVENTS: list[Event] = [
+    SessionStarted("/work", "0.1"),
+    Said("Umbrella, é?"),
+    Noted("plan", Raw(b'{"deep":[1,null]}')),
+    Ended("call-1", "done", "wet"),
+    Said("so"),
+]
+
+
+def lines(events: Sequence[Event]) -> tuple[list[bytes], Head]:
+    """The lines of a journal of these events, and where it ends."""
+    head, made = Head(), list[bytes]()
+    for event in events:
+        line, head = codec.encode(Entry(head.seq + 1, event, at=1.0), head)
+        made.append(line)
+    return made, head
+
+
+def as_file(found: Sequence[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in found)
+
+
+async def write(store: Store, events: Sequence[Event]) -> list[bytes]:
+    """Write a whole journal as its only writer, and leave."""
+    made, head = lines(events)
+    epoch = (await store.lease()).epoch
+    await store.append(made, expect=0, epoch=epoch, head=(head.seq, head.h))
+    await store.release()
+    return made
+
+
+async def add(store: Store, epoch: int, line: bytes, expect: int) -> None:
+    await store.append([line], expect=expect, epoch=epoch, head=(expect + 1, "h"))
+
+
+async def go_on(directory: Path, line: bytes) -> tuple[bytes, list[bytes]]:
+    """Take the pen as the next process would, add a line and leave.
+
+    Gives what was cut off and the lines then.
+    """
+    store = FileStore(directory, THREADS, Careless())
+    lease = await store.lease()
+    before = list(await store.read())
+    await add(store, lease.epoch, line, len(before))
+    await store.release()
+    return lease.cut, list(await store.read())

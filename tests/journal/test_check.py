@@ -1,0 +1,162 @@
+"""Every damage is found, and told with its place."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from disks import Careless
+from journals import EVENTS, THREADS, add, as_file, lines, write
+
+from refold.errors import Corrupt, JournalError
+from refold.journal import codec
+from refold.journal.check import Report, check
+from refold.journal.events import Ended
+from refold.journal.file import FileStore
+
+MADE, _ = lines(EVENTS)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    """A whole session of five events."""
+    anyio.run(write, FileStore(tmp_path / "one", THREADS, Careless()), EVENTS)
+    return tmp_path / "one"
+
+
+def told(report: Report) -> list[str]:
+    return [f"{d.file.name} {d.line}: {d.what}; lost: {d.lost}" for d in report.damages]
+
+
+def after(session: Path, change: Callable[[list[bytes]], list[bytes]]) -> list[str]:
+    (session / "events.jsonl").unlink()  # some disks sync a file that is cut and filled
+    (session / "events.jsonl").write_bytes(as_file(change(list(MADE))))
+    return told(check(session))
+
+
+def test_a_whole_session_has_no_damage(session: Path) -> None:
+    assert check(session) == Report(session, 5, 0)
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_flipped_byte_is_one_damage_of_its_own_line(session: Path, number: int) -> None:
+    expected = [
+        f"events.jsonl {number}: it was changed after it was written; lost: event {number}"
+    ]
+    seq = MADE[number - 1].index(b'"seq":') + 6
+    for at in range(len(MADE[number - 1])):
+        bad = bytearray(MADE[number - 1])
+        bad[at] ^= 1
+
+        found = after(session, lambda made: [*made[: number - 1], bad, *made[number:]])  # noqa: B023
+        with pytest.raises(Corrupt) as caught:
+            list(codec.decode([*MADE[: number - 1], bytes(bad), *MADE[number:]]))
+
+        if number < 5 or at != seq:  # a false number in the last line reads like a gap
+            assert found == expected, at
+        assert found[0].startswith(f"events.jsonl {number}: ")
+        assert caught.value.line == number
+
+
+def test_a_missing_line_is_named(session: Path) -> None:
+    assert after(session, lambda made: made[:1] + made[3:]) == [
+        "events.jsonl 2: it is event 4, not 2; lost: events 2 to 3"
+    ]
+
+
+def test_a_doubled_line_is_named(session: Path) -> None:
+    assert after(session, lambda made: made[:2] + made[1:]) == [
+        "events.jsonl 3: event 2 stands here a second time; lost: nothing"
+    ]
+
+
+def test_swapped_lines_are_named(session: Path) -> None:
+    assert after(session, lambda m: [m[0], m[2], m[1], m[3], m[4]]) == [
+        "events.jsonl 2: event 3 stands here out of its place; lost: nothing",
+        "events.jsonl 4: it is event 4, not 3; lost: event 3",
+    ]
+
+
+def test_two_damages_are_both_named(session: Path) -> None:
+    assert after(session, lambda m: [b"?", m[1], m[2], m[4]]) == [
+        "events.jsonl 1: it was changed after it was written; lost: event 1",
+        "events.jsonl 2: it was changed after it was written; lost: event 2",
+        "events.jsonl 4: it is event 5, not 4; lost: event 4",
+    ]
+
+
+def test_a_tail_cut_at_the_end_of_a_line_is_named(session: Path) -> None:
+    assert after(session, lambda made: made[:3]) == [
+        "events.jsonl 3: it ends at event 3, but its writer left it at event 5; "
+        "lost: events 4 to 5"
+    ]
+
+
+def test_a_torn_tail_is_named_wherever_it_is_torn(session: Path) -> None:
+    for left in range(1, len(MADE[4]) + 1):
+        (session / "events.jsonl").unlink()
+        (session / "events.jsonl").write_bytes(as_file(MADE[:4]) + MADE[4][:left])
+
+        assert told(check(session)) == [
+            f"events.jsonl 5: it has no end after {left} bytes; the next writer cuts it "
+            "off; lost: event 5, if that was ever acknowledged",
+            "events.jsonl 4: it ends at event 4, but its writer left it at event 5; "
+            "lost: event 5",
+        ]
+
+
+def test_another_journal_in_its_place_is_named(session: Path) -> None:
+    others, _ = lines(EVENTS[::-1])
+
+    assert after(session, lambda _: others) == [
+        "events.jsonl 0: event 5 is not the one its writer left there; "
+        "lost: what was there before"
+    ]
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed after it was written"])
+def test_a_blob_that_a_line_names_is_looked_at(tmp_path: Path, damage: str) -> None:
+    async def make() -> str:
+        store = FileStore(tmp_path, THREADS)
+        name = await store.put(b"all of it")
+        await write(store, [Ended("call-1", "done", "a part", whole=name)])
+        return name
+
+    blob = tmp_path / "blobs" / anyio.run(make)
+    assert check(tmp_path) == Report(tmp_path, 1, 1)
+    if damage == "missing":
+        blob.unlink()
+    else:
+        blob.write_bytes(b"all of itch")
+
+    [found] = check(tmp_path).damages
+
+    assert (found.file, found.line, found.lost) == (blob, 0, "the rest of line 1")
+    assert damage in found.what
+
+
+def test_a_pen_that_cannot_be_read_is_named(session: Path) -> None:
+    (session / "pen").write_bytes(b"?")
+
+    assert told(check(session)) == [
+        "pen 0: it cannot be read; lost: who writes, and where the lines end"
+    ]
+
+
+def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
+    async def use() -> Report:
+        store = FileStore(tmp_path, THREADS)
+        epoch = (await store.lease()).epoch
+        made, head = lines(EVENTS)
+        await store.append(made, expect=0, epoch=epoch, head=(head.seq, head.h))
+        report = check(tmp_path)
+        await add(store, epoch, b"still the writer", 5)
+        await store.release()
+        return report
+
+    assert anyio.run(use) == Report(tmp_path, 5, 0)
+
+
+def test_where_no_journal_is_nothing_can_be_checked(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=f"there is no journal in {tmp_path}"):
+        check(tmp_path)

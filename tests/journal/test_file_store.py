@@ -1,0 +1,439 @@
+"""The file store through crashes, bad disks and strange hands."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+from disks import Failing, Unpowered
+from journals import EVENTS, THREADS, add, as_file, go_on, lines, write
+
+from refold.errors import Conflict, Fenced, Held, JournalError
+from refold.journal.file import FileStore
+from refold.journal.writers import Writers
+
+MADE, _ = lines(EVENTS)
+WHOLE = as_file(MADE)
+ONE_THREAD = Writers(threads=1)  # so that the n-th call is the same in every run
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_file_cut_at_any_byte_reads_as_the_lines_before_the_cut_and_goes_on(
+    tmp_path: Path, part: int
+) -> None:
+    async def every_cut() -> None:
+        for cut in range(part, len(WHOLE) + 1, 8):
+            here = tmp_path / f"{cut}"
+            here.mkdir()
+            (here / "events.jsonl").write_bytes(WHOLE[:cut])
+            whole = WHOLE[:cut].count(b"\n")
+            torn = WHOLE[WHOLE.rfind(b"\n", 0, cut) + 1 : cut]
+            assert list(await FileStore(here, THREADS).read()) == MADE[:whole]
+            assert await go_on(here, b"on") == (torn, [*MADE[:whole], b"on"])
+
+    anyio.run(every_cut)
+
+
+def test_only_its_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) -> None:
+    directory = tmp_path / "data" / "sessions" / "one"
+
+    async def use() -> None:
+        store = FileStore(directory)
+        await write(store, EVENTS)
+        await store.put(b"blob")
+
+    before = os.umask(0o277)
+    try:
+        anyio.run(use)
+    finally:
+        os.umask(before)
+
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*")}
+    files = {name: mode for name, mode in modes.items() if mode == 0o600}
+    assert len(files) == 3
+    assert {modes[name] for name in ("data", "sessions", "one", "blobs")} == {0o700}
+
+
+def test_who_writes_nothing_leaves_no_directory(tmp_path: Path) -> None:
+    async def use() -> None:
+        store = FileStore(tmp_path / "one")
+        await store.lease()
+        await store.read()
+        await store.release()
+
+    anyio.run(use)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_writer_is_told_who_has_the_pen_and_may_read(tmp_path: Path) -> None:
+    async def use() -> str:
+        first, second = FileStore(tmp_path), FileStore(tmp_path)
+        await add(first, (await first.lease()).epoch, b"one", 0)
+        with pytest.raises(Held) as caught:
+            await second.lease()
+        assert list(await second.read()) == [b"one"]
+        return str(caught.value)
+
+    told = anyio.run(use)
+
+    assert told.startswith(
+        f"session {tmp_path.name} is being written by process {os.getpid()} on "
+    )
+    assert f"refold sessions show {tmp_path.name}" in told
+
+
+def test_two_that_mean_to_begin_the_same_journal_do_not_both(tmp_path: Path) -> None:
+    async def use() -> list[bytes]:
+        first, second = FileStore(tmp_path / "one"), FileStore(tmp_path / "one")
+        leases = await first.lease(), await second.lease()
+        await add(first, leases[0].epoch, b"first", 0)
+        with pytest.raises(Held):
+            await add(second, leases[1].epoch, b"second", 0)
+        await first.release()
+        with pytest.raises(Fenced):
+            await add(second, leases[1].epoch, b"second", 0)
+        return list(await second.read())
+
+    assert anyio.run(use) == [b"first"]
+
+
+def test_a_writer_that_gave_the_pen_back_has_no_file_open_and_writes_no_more(
+    tmp_path: Path,
+) -> None:
+    async def use() -> int:
+        store = FileStore(tmp_path)
+        epoch = (await store.lease()).epoch
+        await add(store, epoch, b"one", 0)
+        await store.release()
+        with pytest.raises(JournalError, match="holds the pen"):
+            await add(store, epoch, b"two", 1)
+        here = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
+        return sum(path.startswith(f"{tmp_path}/") for path in here)
+
+    assert anyio.run(use) == 0
+
+
+def test_the_same_session_by_another_path_is_held_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    async def use() -> None:
+        first, second = FileStore(tmp_path / "real"), FileStore(tmp_path / "link")
+        await add(first, (await first.lease()).epoch, b"one", 0)
+        with pytest.raises(Held):
+            await second.lease()
+
+    anyio.run(use)
+
+
+@pytest.mark.parametrize("to", ["delete", "damage", "put an older one"])
+def test_a_writer_whose_note_was_lost_still_has_the_pen(tmp_path: Path, to: str) -> None:
+    pen = tmp_path / "pen"
+
+    async def use() -> list[bytes]:
+        store, other = FileStore(tmp_path), FileStore(tmp_path)
+        await write(store, EVENTS)
+        older = pen.read_bytes()
+        epoch = (await store.lease()).epoch
+        if to == "delete":
+            pen.unlink()
+        else:
+            pen.write_bytes(b"?" if to == "damage" else older)
+        with pytest.raises(Held):
+            await other.lease()
+        await add(store, epoch, b"on", len(MADE))
+        with pytest.raises(Held, match=f"process {os.getpid()}"):
+            await other.lease()
+        return list(await store.read())
+
+    assert anyio.run(use) == [*MADE, b"on"]
+
+
+def test_a_writer_is_fenced_off_when_a_later_one_signed_the_pen(tmp_path: Path) -> None:
+    """Where locks do not hold (some network disks), the number still does."""
+    elsewhere = tmp_path / "elsewhere"
+
+    async def use() -> list[bytes]:
+        store = FileStore(tmp_path / "one")
+        epoch = (await store.lease()).epoch
+        await add(store, epoch, b"one", 0)
+        later = FileStore(elsewhere)
+        for n in range(2):
+            await add(later, (await later.lease()).epoch, b"x", n)
+        (elsewhere / "pen").replace(tmp_path / "one" / "pen")
+        with pytest.raises(Fenced, match="lost the pen to writer 2"):
+            await add(store, epoch, b"two", 1)
+        return list(await store.read())
+
+    assert anyio.run(use) == [b"one"]
+
+
+def test_a_writer_whose_file_was_replaced_writes_no_more(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+
+    async def use() -> None:
+        store = FileStore(tmp_path)
+        epoch = (await store.lease()).epoch
+        await add(store, epoch, b"one", 0)
+        copy = tmp_path / "copy"
+        copy.write_bytes(b"other\n")
+        copy.replace(file)
+        with pytest.raises(Fenced, match="replaced"):
+            await add(store, epoch, b"two", 1)
+        assert (await store.lease()).epoch > epoch
+        assert list(await store.read()) == [b"other"]
+
+    anyio.run(use)
+
+
+def test_a_file_that_grew_under_its_writer_is_a_conflict(tmp_path: Path) -> None:
+    async def use() -> list[bytes]:
+        store = FileStore(tmp_path)
+        epoch = (await store.lease()).epoch
+        await add(store, epoch, b"one", 0)
+        with (tmp_path / "events.jsonl").open("ab") as file:
+            file.write(b"foreign\nhal")
+        with pytest.raises(Conflict, match="something else has changed it"):
+            await add(store, epoch, b"two", 1)
+        lease = await store.lease()
+        assert lease.cut == b"hal"
+        await add(store, lease.epoch, b"three", 2)
+        await store.keep()
+        return list(await store.read())
+
+    assert anyio.run(use) == [b"one", b"foreign", b"three"]
+
+
+def test_a_number_is_higher_than_any_before_also_when_the_pen_is_gone(
+    tmp_path: Path,
+) -> None:
+    async def use() -> tuple[int, int]:
+        store = FileStore(tmp_path)
+        await write(store, EVENTS)
+        before = (await store.lease()).epoch
+        await store.release()
+        (tmp_path / "pen").unlink()
+        return before, (await FileStore(tmp_path).lease()).epoch
+
+    before, after = anyio.run(use)
+
+    assert after > before
+
+
+def test_a_tail_cut_at_the_end_of_a_line_shows_in_the_head(tmp_path: Path) -> None:
+    _, head = lines(EVENTS)
+
+    async def use() -> tuple[int, str]:
+        await write(FileStore(tmp_path), EVENTS)
+        (tmp_path / "events.jsonl").write_bytes(as_file(MADE[:-2]))
+        return (await FileStore(tmp_path).lease()).head
+
+    assert anyio.run(use) == (head.seq, head.h)
+
+
+def test_a_line_with_a_newline_in_it_is_refused(tmp_path: Path) -> None:
+    async def use() -> None:
+        store = FileStore(tmp_path)
+        with pytest.raises(ValueError, match="newline"):
+            await add(store, (await store.lease()).epoch, b"a\nb", 0)
+
+    anyio.run(use)
+
+
+def test_who_stops_waiting_does_not_stop_the_write(tmp_path: Path) -> None:
+    async def use() -> list[bytes]:
+        store = FileStore(tmp_path)
+        epoch = (await store.lease()).epoch
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await add(store, epoch, b"one", 0)
+        await add(store, epoch, b"two", 1)
+        return list(await store.read())
+
+    assert anyio.run(use) == [b"one", b"two"]
+
+
+def test_one_sync_serves_all_who_wait(tmp_path: Path) -> None:
+    disk = Unpowered(tmp_path)
+
+    async def use() -> int:
+        store = FileStore(tmp_path, ONE_THREAD, disk)
+        epoch = (await store.lease()).epoch
+        async with anyio.create_task_group() as group:
+
+            async def one(n: int) -> None:
+                await add(store, epoch, b"line", n)
+                await store.keep()
+
+            for n in range(50):
+                group.start_soon(one, n)
+        return disk.syncs
+
+    assert anyio.run(use) < 10
+
+
+def test_what_is_kept_already_costs_no_sync(tmp_path: Path) -> None:
+    disk = Unpowered(tmp_path)
+
+    async def use() -> None:
+        store = FileStore(tmp_path, disk=disk)
+        await write(store, EVENTS)
+        await store.lease()
+        await store.keep()
+        await store.release()
+
+    anyio.run(use)
+
+    assert disk.syncs == 1
+
+
+class TestABadDisk:
+    @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EINTR, errno.EAGAIN])
+    @pytest.mark.parametrize("times", [1, 3])
+    @pytest.mark.parametrize("part", range(4))
+    def test_a_fault_at_any_call_loses_nothing_that_was_acknowledged(
+        self, tmp_path: Path, code: int, times: int, part: int
+    ) -> None:
+        async def each_in_turn() -> int:
+            for at in range(1 + part, 100, 4):
+                disk = Failing(at, code, times)
+                await self.write_on(tmp_path / f"{at}" / "one", disk)
+                disk.die()
+                if disk.calls < at:
+                    return at
+            return 0
+
+        assert anyio.run(each_in_turn) > 20
+
+    async def write_on(self, directory: Path, disk: Failing) -> None:
+        """Write three lines and a blob. After a fault, begin again from what is there."""
+        store, kept = FileStore(directory, ONE_THREAD, disk), list[bytes]()
+        told = list[str]()
+        for tried in range(20):
+            try:
+                epoch = (await store.lease()).epoch
+                found = list(await store.read())
+                assert found[: len(kept)] == kept
+                blob = await store.put(b"blob")
+                for n in range(len(found), 3):
+                    await add(store, epoch, b"line %d of try %d" % (n, tried), n)
+                    await store.keep()
+                    kept = list(await store.read())
+                await store.release()
+                kept = list(await store.read())
+                break
+            except JournalError as error:
+                told.append(str(error))
+        assert all(str(directory) in words for words in told)
+        assert list(await FileStore(directory).read()) == kept
+        assert await store.get(blob) == b"blob"
+        assert len(kept) == 3
+
+    @pytest.mark.parametrize(
+        ("code", "told"),
+        [
+            (errno.ENOSPC, "No space left on device; make room"),
+            (errno.EIO, "Input/output error; the disk has a fault"),
+            (errno.EROFS, "Read-only file system; set REFOLD_HOME"),
+        ],
+    )
+    def test_a_fault_is_told_in_one_sentence(
+        self, tmp_path: Path, code: int, told: str
+    ) -> None:
+        async def use() -> str:
+            disk = Failing(1, code, 1000)
+            store = FileStore(tmp_path / "one", disk=disk)
+            with pytest.raises(JournalError) as caught:
+                await add(store, (await store.lease()).epoch, b"one", 0)
+            return str(caught.value)
+
+        assert anyio.run(use).startswith(f"cannot open {tmp_path}/one/events.jsonl: {told}")
+
+    def test_a_sync_that_failed_is_not_believed_when_it_succeeds(
+        self, tmp_path: Path
+    ) -> None:
+        """The system dropped the pages, said so once, and would now report success."""
+        disk = Failing(10_000, errno.EIO)
+
+        async def use() -> None:
+            store = FileStore(tmp_path, ONE_THREAD, disk)
+            epoch = (await store.lease()).epoch
+            await add(store, epoch, b"one", 0)
+            await store.keep()
+            await add(store, epoch, b"two", 1)
+            disk.at = disk.calls + 1
+            for _ in range(2):
+                with pytest.raises(JournalError):
+                    await store.keep()
+            with pytest.raises(JournalError, match="open the session again"):
+                await add(store, epoch, b"three", 2)
+            await add(store, (await store.lease()).epoch, b"three", 2)
+            await store.keep()
+            assert list(await store.read()) == [b"one", b"two", b"three"]
+
+        anyio.run(use)
+
+    def test_nobody_reads_what_could_not_be_written_whole(self, tmp_path: Path) -> None:
+        disk = Failing(10_000, errno.ENOSPC)
+
+        async def use() -> list[bytes]:
+            store = FileStore(tmp_path, ONE_THREAD, disk)
+            epoch = (await store.lease()).epoch
+            await add(store, epoch, b"one", 0)
+            disk.at = disk.calls + 1
+            with pytest.raises(JournalError):
+                await store.append(
+                    [b"two", b"a longer line"], expect=1, epoch=epoch, head=(3, "h")
+                )
+            found = list(await FileStore(tmp_path).read())
+            await add(store, epoch, b"two again", 1)
+            return found + list(await FileStore(tmp_path).read())
+
+        assert anyio.run(use) == [b"one", b"one", b"two again"]
+
+
+class TestAPowerCut:
+    """Only what was synced is left, under names that were."""
+
+    def test_leaves_what_was_kept(self, tmp_path: Path) -> None:
+        disk = Unpowered(tmp_path)
+        directory = tmp_path / "data" / "sessions" / "one"
+
+        async def use() -> list[bytes]:
+            store = FileStore(directory, THREADS, disk)
+            epoch = (await store.lease()).epoch
+            await add(store, epoch, b"one", 0)
+            await store.keep()
+            await add(store, epoch, b"two", 1)
+            disk.cut_power()
+            return list(await FileStore(directory, THREADS).read())
+
+        assert anyio.run(use) == [b"one"]
+
+    def test_leaves_what_a_dead_writer_did_not_keep_and_the_next_one_found(
+        self, tmp_path: Path
+    ) -> None:
+        disk = Unpowered(tmp_path)
+
+        async def use() -> list[bytes]:
+            first = FileStore(tmp_path / "one", THREADS, disk)
+            await add(first, (await first.lease()).epoch, b"one", 0)
+            disk.die()
+            await FileStore(tmp_path / "one", THREADS, disk).lease()
+            disk.cut_power()
+            return list(await FileStore(tmp_path / "one", THREADS).read())
+
+        assert anyio.run(use) == [b"one"]
+
+    def test_leaves_a_blob_whose_name_was_given(self, tmp_path: Path) -> None:
+        disk = Unpowered(tmp_path)
+
+        async def use() -> bytes:
+            store = FileStore(tmp_path / "one", THREADS, disk)
+            name = await store.put(b"blob")
+            disk.cut_power()
+            return await FileStore(tmp_path / "one", THREADS).get(name)
+
+        assert anyio.run(use) == b"blob"

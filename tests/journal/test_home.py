@@ -1,0 +1,119 @@
+"""What sessions are called, and how one is found again."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from disks import Careless
+from journals import THREADS, write
+
+from refold.errors import BadInput, JournalError
+from refold.journal.events import Said, SessionStarted
+from refold.journal.file import FileStore
+from refold.journal.home import Home
+
+AT = 1_795_300_828.0  # 2026-11-21 22:40:28 UTC
+
+
+def begin(home: Home, session: str, directory: Path, changed: float) -> None:
+    store = FileStore(home.path(session), THREADS, Careless())
+    anyio.run(write, store, [SessionStarted(str(directory)), Said("so")])
+    os.utime(home.path(session) / "events.jsonl", (changed, changed))
+
+
+def test_a_place_where_nothing_can_be_made_is_told_at_the_first_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    home = Home(tmp_path / "file" / "sessions")
+
+    with pytest.raises(
+        JournalError, match=r"events\.jsonl: Not a directory; a file stands"
+    ):
+        anyio.run(write, home.store("one"), [Said("so")])
+
+
+def test_ids_are_readable_and_sort_by_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    ids = [home.new_id(AT + n) for n in range(20)]
+
+    assert ids == sorted(ids)
+    assert ids[0].startswith("20261121-224028-")
+    assert len(ids[0]) == len("20261121-224028-x7k2")
+
+
+def test_a_home_nobody_wrote_in_lists_nothing_and_is_not_made(tmp_path: Path) -> None:
+    home = Home(tmp_path / "sessions")
+
+    assert list(home.sessions()) == []
+    assert home.newest_of(tmp_path) is None
+    assert not home.root.exists()
+
+
+def test_sessions_are_listed_last_written_first(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
+        begin(home, name, tmp_path, changed)
+    (tmp_path / "no session").mkdir()
+    (tmp_path / "a file").write_bytes(b"")
+
+    found = [(each.id, each.path, each.changed) for each in home.sessions()]
+
+    assert found == [(n, tmp_path / n, at) for n, at in (("b", 3), ("a", 2), ("c", 1))]
+
+
+def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
+    tmp_path: Path,
+) -> None:
+    home, here, there = Home(tmp_path / "home"), tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (tmp_path / "link").symlink_to(here)
+    begin(home, "old", here, 1.0)
+    begin(home, "by-link", tmp_path / "link", 2.0)
+    begin(home, "elsewhere", there, 3.0)
+    begin(home, "damaged", here, 4.0)
+    (home.path("damaged") / "events.jsonl").write_bytes(b"?\n")
+
+    found = [home.newest_of(each) for each in (here, tmp_path / "link", tmp_path)]
+
+    assert [each and each.id for each in found] == ["by-link", "by-link", None]
+
+
+def test_a_session_is_found_by_its_id_or_by_a_beginning_that_only_it_has(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    for name in ("20261121-a", "20261121-ab", "20261122-a"):
+        begin(home, name, tmp_path, 1.0)
+
+    found = [home.find(text).id for text in ("20261121-a", "20261121-ab", "20261122")]
+
+    assert found == ["20261121-a", "20261121-ab", "20261122-a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "an empty text names no session"),
+        (
+            "2026",
+            "'2026' is the beginning of 2 sessions, among them 20261122-b, 20261121-a:",
+        ),
+        ("20261121-x", "there is no session '20261121-x'; did you mean 20261121-a?"),
+        ("../20261121-a", "there is no session '../20261121-a'"),
+        ("zzz", "there is no session 'zzz' (`refold sessions list` shows all)"),
+    ],
+)
+def test_a_text_that_finds_no_single_session_is_told(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    home = Home(tmp_path)
+    for name in ("20261121-a", "20261122-b"):
+        begin(home, name, tmp_path, 1.0)
+
+    with pytest.raises(BadInput) as caught:
+        home.find(text)
+
+    assert str(caught.value).startswith(told)

@@ -1,0 +1,97 @@
+"""A writer is killed, or its disk fails, at each of its system calls in turn.
+
+The kernel does it, by strace: nothing of ours knows.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from journals import go_on
+
+PROGRAM = Path(__file__).with_name("writer_process.py")
+LINES = 4
+CALLS = ["pwrite64", "fdatasync", "fsync", "ftruncate", "mkdir", "flock", "fchmod"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peer,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed"),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_was_acknowledged_survives_kill_9_at_any_call(
+    tmp_path: Path, call: str
+) -> None:
+    for when in range(1, 100):
+        directory = tmp_path / f"{when}" / "one"
+        said, struck = run(directory, f"{call}:signal=SIGKILL:when={when}")
+        assert_there(directory, said)
+        if not struck:
+            break
+
+    assert 2 <= when < 99
+    assert said[-1] == "done"
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_was_acknowledged_survives_a_fault_at_any_call(
+    tmp_path: Path, call: str, error: str
+) -> None:
+    for when in range(1, 100):
+        directory = tmp_path / f"{when}" / "one"
+        said, struck = run(directory, f"{call}:error={error}:when={when}")
+        assert_there(directory, said)
+        assert f"kept {LINES}" in said
+        if not struck:
+            break
+
+    assert 2 <= when < 99
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_was_acknowledged_survives_a_disk_that_fails_for_good(
+    tmp_path: Path, call: str, error: str
+) -> None:
+    for when in range(1, 100):
+        directory = tmp_path / f"{when}" / "one"
+        said, struck = run(directory, f"{call}:error={error}:when={when}+1")
+        assert_there(directory, said)
+        if not struck:
+            break
+
+    assert 2 <= when < 99
+
+
+def run(directory: Path, inject: str) -> tuple[list[str], bool]:
+    """What the writer said, one line each, and whether this did happen to it."""
+    log = directory.parent / "strace.txt"
+    log.parent.mkdir()
+    command = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={inject.split(':')[0]}"]
+    command += ["-e", f"inject={inject}", sys.executable, str(PROGRAM)]
+    done = subprocess.run(
+        [*command, str(directory), str(LINES)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    traced = log.read_text()
+    return done.stdout.splitlines(), "INJECTED" in traced or "SIGKILL" in traced
+
+
+def assert_there(directory: Path, said: list[str]) -> None:
+    told = [int(words.split()[1]) for words in said if words[:4] in ("writ", "kept")]
+    sure = max(told, default=0)
+    cut, found = anyio.run(go_on, directory, b"on")
+    assert cut == b""
+    assert found[:-1] == [b"line %d" % n for n in range(len(found) - 1)]
+    assert sure <= len(found) - 1 <= LINES
+    assert found[-1] == b"on"

@@ -1,0 +1,72 @@
+"""One pen, several processes: who has it, who gets it, and when."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from journals import go_on
+
+from refold.errors import Held
+from refold.journal.file import FileStore
+
+PROGRAM = Path(__file__).with_name("writer_process.py")
+
+
+@contextmanager
+def writer(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has written two lines and keeps the pen."""
+    command = [sys.executable, str(PROGRAM), str(directory), "2", "wait"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout
+            for said in process.stdout:
+                if said == "kept 2\n":
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_while_another_process_lives_it_has_the_pen_and_is_named(
+    tmp_path: Path, stopped: bool
+) -> None:
+    with writer(tmp_path) as other:
+        if stopped:
+            other.send_signal(signal.SIGSTOP)
+
+        with pytest.raises(Held, match=f"by process {other.pid} on "):
+            anyio.run(FileStore(tmp_path).lease)
+        found = anyio.run(FileStore(tmp_path).read)
+
+    assert list(found) == [b"line 0", b"line 1"]
+
+
+@pytest.mark.slow
+def test_the_pen_falls_with_the_death_of_its_holder(tmp_path: Path) -> None:
+    with writer(tmp_path) as other:
+        other.kill()
+        other.wait()
+
+        cut, found = anyio.run(go_on, tmp_path, b"on")
+
+    assert (cut, found) == (b"", [b"line 0", b"line 1", b"on"])
+
+
+@pytest.mark.slow
+def test_a_holder_that_left_in_peace_is_not_named_any_more(tmp_path: Path) -> None:
+    with writer(tmp_path) as other:
+        other.communicate("")
+
+        _, found = anyio.run(go_on, tmp_path, b"on")
+
+    assert found == [b"line 0", b"line 1", b"on"]

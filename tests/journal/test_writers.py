@@ -1,0 +1,110 @@
+"""Work for the disk keeps its order, and nobody's patience decides whether it is done."""
+
+import threading
+from functools import partial
+
+import anyio
+import pytest
+
+from refold.journal.writers import Lane, Writers
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_lane_does_its_work_in_order_beside_other_lanes(threads: int) -> None:
+    writers, lanes = Writers(threads), [Lane() for _ in range(6)]
+    done = {lane: list[int]() for lane in lanes}
+
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+            for n in range(30):
+                for lane in lanes:
+                    group.start_soon(writers.run, lane, partial(done[lane].append, n))
+
+    anyio.run(use)
+
+    assert list(done.values()) == [list(range(30))] * 6
+
+
+def test_a_shared_lane_works_once_for_all_who_wait() -> None:
+    writers, lane, times = Writers(), Lane(shared=True), list[int]()
+    started, go_on = threading.Event(), threading.Event()
+
+    def work() -> int:
+        times.append(len(times))
+        started.set()
+        go_on.wait()
+        return len(times)
+
+    async def use() -> list[int]:
+        found = list[int]()
+
+        async def wait() -> None:
+            found.append(await writers.run(lane, work))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.to_thread.run_sync(started.wait)
+            for _ in range(10):
+                group.start_soon(wait)
+            await anyio.lowlevel.checkpoint()  # all ten are in the lane now
+            go_on.set()
+        return found
+
+    assert anyio.run(use) == [1] + [2] * 10
+
+
+def test_a_slow_lane_does_not_hold_up_another() -> None:
+    writers, slow, quick = Writers(2), Lane(), Lane()
+    go_on = threading.Event()
+
+    async def use() -> str:
+        async with anyio.create_task_group() as group:
+            group.start_soon(writers.run, slow, go_on.wait)
+            await anyio.lowlevel.checkpoint()
+            found = await writers.run(quick, lambda: "quick")
+            go_on.set()
+        return found
+
+    assert anyio.run(use) == "quick"
+
+
+def test_what_work_raises_goes_to_who_waits_and_the_lane_goes_on() -> None:
+    writers, lane = Writers(), Lane()
+
+    async def use() -> int:
+        with pytest.raises(ZeroDivisionError):
+            await writers.run(lane, lambda: 1 // 0)
+        return await writers.run(lane, lambda: 1)
+
+    assert anyio.run(use) == 1
+
+
+def test_work_is_done_though_its_loop_is_gone() -> None:
+    writers, lane, go_on, done = Writers(), Lane(), threading.Event(), threading.Event()
+
+    async def leave() -> None:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await writers.run(lane, go_on.wait)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await writers.run(lane, done.set)
+
+    anyio.run(leave)
+    go_on.set()
+
+    assert done.wait(10)
+
+
+def test_threads_that_have_had_no_work_for_long_end_and_come_back() -> None:
+    writers, lane = Writers(idle=0.001), Lane()
+
+    async def thread() -> threading.Thread:
+        return await writers.run(lane, threading.current_thread)
+
+    first = anyio.run(thread)
+    first.join(10)
+    second = anyio.run(thread)
+
+    assert not first.is_alive()
+    assert second is not first

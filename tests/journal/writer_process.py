@@ -1,0 +1,57 @@
+"""A program that writes a journal and says on its standard output what it may rely on.
+
+    python writer_process.py DIRECTORY COUNT [wait]
+
+`written N` and `kept N` come after the store said so for the first N lines. After a
+fault it says `failed`, takes the pen anew and goes on from what is there. With
+`wait` it keeps the pen and waits for its standard input to end.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from refold.errors import Held, JournalError
+from refold.journal.file import FileStore
+from refold.journal.writers import Writers
+
+
+def say(words: str) -> None:
+    os.write(1, words.encode() + b"\n")
+
+
+async def write_to(store: FileStore, count: int) -> None:
+    epoch = (await store.lease()).epoch
+    for n in range(len(await store.read()), count):
+        await store.append([b"line %d" % n], expect=n, epoch=epoch, head=(n + 1, "h"))
+        say(f"written {n + 1}")
+        if n % 2:
+            await store.keep()
+            say(f"kept {n + 1}")
+    await store.keep()
+    say(f"kept {count}")
+
+
+async def main(directory: str, count: str, *wait: str) -> None:
+    store = FileStore(Path(directory), Writers(threads=1))
+    for _ in range(10):
+        try:
+            await write_to(store, int(count))
+            break
+        except Held as error:
+            say(f"held {error}")
+            return
+        except JournalError as error:
+            say(f"failed {error}")
+    if wait:
+        sys.stdin.read()
+    try:
+        await store.release()
+        say("done")
+    except JournalError as error:
+        say(f"failed {error}")
+
+
+anyio.run(main, *sys.argv[1:])
