@@ -1,0 +1,60 @@
+"""What a command gets to know of our own environment: a list of what may pass.
+
+Keys and tokens never pass, because nothing passes that is not named here. Where
+a value is an address, one that carries a password stays behind too.
+"""
+
+import re
+from collections.abc import Mapping
+
+_PERSON = "HOME LANG LANGUAGE LOGNAME PATH SHLVL TMPDIR TZ USER"
+_BUILDS = """
+    ANDROID_HOME AR BUN_INSTALL CARGO_HOME CARGO_TARGET_DIR CC CFLAGS CLASSPATH
+    CMAKE_PREFIX_PATH CONDA_DEFAULT_ENV CONDA_EXE CONDA_PREFIX CONDA_PYTHON_EXE COREPACK_HOME
+    CPATH CPPFLAGS CXX CXXFLAGS C_INCLUDE_PATH DENO_DIR DOTNET_ROOT GEM_HOME GEM_PATH
+    GOBIN GOCACHE GOMODCACHE GOPATH GOROOT GOTOOLCHAIN GRADLE_HOME GRADLE_USER_HOME
+    JAVA_HOME LD LDFLAGS LD_LIBRARY_PATH LIBRARY_PATH MAKEFLAGS MAVEN_HOME M2_HOME
+    NIX_PATH NIX_PROFILES NODE_PATH NVM_BIN NVM_DIR PERL5LIB PKG_CONFIG_PATH PNPM_HOME
+    POETRY_HOME PYENV_ROOT PYENV_VERSION PYTHONPATH RBENV_ROOT RBENV_VERSION RUSTFLAGS
+    RUSTUP_HOME RUSTUP_TOOLCHAIN SOURCE_DATE_EPOCH UV_CACHE_DIR UV_PYTHON VIRTUAL_ENV
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR XDG_STATE_HOME
+"""
+_NETWORK = """
+    ALL_PROXY CARGO_HTTP_CAINFO CURL_CA_BUNDLE GIT_SSL_CAINFO GOPROXY HTTPS_PROXY HTTP_PROXY
+    NODE_EXTRA_CA_CERTS NO_PROXY NPM_CONFIG_REGISTRY PIP_CERT PIP_INDEX_URL
+    REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE UV_DEFAULT_INDEX UV_INDEX_URL
+    all_proxy http_proxy https_proxy no_proxy npm_config_registry
+"""
+_MAY_PASS = frozenset(f"{_PERSON} {_BUILDS} {_NETWORK}".split())
+_PASSWORD = re.compile(r"://[^/\s]*@")
+
+# Nobody sits at this terminal: what would open an editor, a pager or a question ends instead.
+_NOBODY_THERE = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "SHELL": "/bin/bash",
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "GIT_PAGER": "cat",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "false",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a command, made from those of our own process."""
+    passed = {
+        name: value
+        for name, value in ours.items()
+        if (name in _MAY_PASS or name.startswith("LC_")) and not _PASSWORD.search(value)
+    }
+    return {"PATH": _PATH} | passed | _NOBODY_THERE

@@ -1,0 +1,121 @@
+"""A place to work in that goes away: real files, real commands or scripted ones.
+
+with temporary_place() as place:
+    (place.directory / "a.txt").write_text("one")
+    reply = anyio.run(place.use, read_file, {"path": "a.txt"})
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from refold.errors import JournalError
+from refold.place.commands import PlainCommands
+from refold.place.files import DiskFiles
+from refold.place.port import Commands, Files, Finished
+from refold.tools.contract import Reply, Tool
+from refold.values.shown import Diff
+
+
+class ScriptedCommands:
+    """Answers from a dict, and remembers what it was asked: no process is made.
+
+    A line that is not in the dict ends with code 127, as in a shell. `programs`
+    are those that `has` knows of.
+    """
+
+    def __init__(
+        self, answers: Mapping[str, str | Finished], programs: tuple[str, ...] = ()
+    ) -> None:
+        self.answers, self.programs = dict(answers), programs
+        self.heard = list[tuple[str, str]]()
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str,
+        seconds: float | None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> Finished:
+        self.heard.append((command, cwd))
+        missing = Finished(127, f"bash: {command}: command not found\n".encode())
+        answer = self.answers.get(command, missing)
+        found = Finished(0, answer.encode()) if isinstance(answer, str) else answer
+        if on_output and found.text:
+            on_output(found.text)
+        return found
+
+    def has(self, program: str) -> bool:
+        return program in self.programs
+
+
+class WithoutPrograms:
+    """Commands where some programs are said to be missing."""
+
+    def __init__(self, commands: Commands, *missing: str) -> None:
+        self._commands, self._missing = commands, missing
+        self.run = commands.run
+
+    def has(self, program: str) -> bool:
+        return program not in self._missing and self._commands.has(program)
+
+
+class BlobsInMemory:
+    def __init__(self) -> None:
+        self.kept = dict[str, bytes]()
+
+    async def get(self, name: str) -> bytes:
+        if name not in self.kept:
+            raise JournalError(f"there is no blob {name}")
+        return self.kept[name]
+
+
+class Place:
+    """A directory, and what the house supplies to tools that work there.
+
+    `known` follows what tools saw and wrote, as a session does; `said` is what
+    they reported while they worked.
+    """
+
+    def __init__(self, directory: Path, commands: Commands | None = None) -> None:
+        self.directory = directory
+        self.files: Files = DiskFiles(directory)
+        self.commands: Commands = commands or PlainCommands()
+        self.blobs = BlobsInMemory()
+        self.known = dict[str, str]()
+        self.said = list[str]()
+
+    def supplies(self, tool: Tool) -> dict[str, object]:
+        """What this tool asks the house for, by name."""
+        has: dict[str, object] = {
+            "files": self.files,
+            "commands": self.commands,
+            "blobs": self.blobs,
+            "known": self.known,
+            "directory": self.directory,
+            "progress": self.said.append,
+        }
+        return {name: has[name] for name in tool.needs}
+
+    async def use(self, tool: Tool, arguments: Mapping[str, object]) -> Reply:
+        """Call a tool as a model would, with JSON."""
+        parsed = tool.parse(msgspec.json.encode(arguments))
+        reply = await tool.run(**parsed, **self.supplies(tool))
+        self.known |= {seen.path: seen.sha256 for seen in reply.seen}
+        self.known |= {s.path: s.after for s in reply.shown if isinstance(s, Diff)}
+        return reply
+
+
+@contextmanager
+def temporary_place(commands: Commands | None = None) -> Generator[Place]:
+    """An empty place, removed afterwards with all that is in it."""
+    directory = Path(tempfile.mkdtemp(prefix="place-")).resolve()
+    try:
+        yield Place(directory, commands)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

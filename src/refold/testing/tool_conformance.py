@@ -1,0 +1,112 @@
+"""What every tool must do, as tests anybody can run on theirs.
+
+class TestMyTool(ToolContract):
+    @pytest.fixture
+    def case(self):
+        with temporary_place() as place:
+            yield ToolCase(my_tool, {"path": "a.txt"}, place)
+"""
+
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.testing.cuts import cut_at_each_wait
+from refold.testing.places import Place
+from refold.tools.contract import Tool
+
+_LONGEST_DESCRIPTION = 1024  # characters; the least that a provider allows
+_LONGEST_NAME = 64
+
+
+class ToolCase(Struct):
+    """A tool, arguments that work in `place`, and the place."""
+
+    tool: Tool
+    arguments: dict[str, object]
+    place: Place
+
+
+class ToolContract:
+    def test_its_name_and_words_are_what_providers_take(self, case: ToolCase) -> None:
+        spec = case.tool.spec
+
+        assert spec.name.isidentifier()
+        assert len(spec.name) <= _LONGEST_NAME
+        assert 0 < len(spec.description) <= _LONGEST_DESCRIPTION
+        assert spec.description.isprintable()
+
+    def test_its_schema_is_a_plain_object(self, case: ToolCase) -> None:
+        schema = msgspec.json.decode(case.tool.spec.parameters)
+
+        assert schema["type"] == "object"
+        assert schema["additionalProperties"] is False
+        assert set(schema["required"]) <= set(schema["properties"])
+        assert b"$ref" not in bytes(case.tool.spec.parameters)
+
+    def test_what_it_is_about_is_one_of_its_parameters(self, case: ToolCase) -> None:
+        names = {"", *case.tool.arguments.__struct_fields__}
+
+        assert {case.tool.subject, case.tool.path} <= names
+
+    def test_wrong_arguments_are_named_all_at_once(self, case: ToolCase) -> None:
+        wrong = {name: {"no": ["such"]} for name in case.arguments} | {"nonsense": 1}
+
+        with pytest.raises(ToolFailed) as failure:
+            case.tool.parse(msgspec.json.encode(wrong))
+
+        assert [name for name in wrong if f"'{name}'" not in str(failure.value)] == []
+
+    @pytest.mark.parametrize("raw", [b"", b"[]", b'"text"', b'{"path": ', b"\xff"])
+    def test_what_is_no_object_is_refused_in_words(
+        self, case: ToolCase, raw: bytes
+    ) -> None:
+        with pytest.raises(ToolFailed):
+            case.tool.parse(raw)
+
+    def test_its_label_is_one_line(self, case: ToolCase) -> None:
+        label = case.tool.label(case.arguments)
+
+        assert label.startswith(case.tool.spec.name)
+        assert "\n" not in label
+
+    def test_it_says_something_that_can_be_sent_and_kept(self, case: ToolCase) -> None:
+        reply = anyio.run(case.place.use, case.tool, case.arguments)
+
+        assert reply.text.encode()
+        assert msgspec.json.encode(reply)
+
+    def test_cancelled_wherever_it_waits_it_leaves_no_half_of_a_file(
+        self, case: ToolCase
+    ) -> None:
+        """Every file is as it was before or as a whole call leaves it, and none is new."""
+        before = _contents(case.place.directory)
+        known = dict(case.place.known)
+        anyio.run(case.place.use, case.tool, case.arguments)
+        after = _contents(case.place.directory)
+
+        async def again() -> None:
+            _put_back(case.place.directory, before)
+            case.place.known.clear()
+            case.place.known.update(known)
+            await case.place.use(case.tool, case.arguments)
+
+        def check() -> None:
+            assert _contents(case.place.directory) in (before, after)
+
+        anyio.run(cut_at_each_wait, again, check)
+
+
+def _contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def _put_back(directory: Path, contents: dict[Path, bytes]) -> None:
+    for path in set(_contents(directory)) - set(contents):
+        path.unlink()
+    for path, content in contents.items():
+        path.write_bytes(content)

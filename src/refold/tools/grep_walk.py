@@ -1,0 +1,73 @@
+"""A small program that searches files the way ripgrep does, where that is absent.
+
+`search` starts it in the directory to be searched and reads what it prints: JSON
+lines of the kinds and with the fields of ripgrep's that `search` looks at. It is a
+process of its own because a Python pattern can take for ever, and nothing inside
+the process could stop it.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from refold.place.walk import walk
+from refold.tools.search import Wanted
+from refold.tools.texts import written
+from refold.values.clean import clean
+
+_BIGGEST = 32 * 1024 * 1024  # bytes
+
+
+def main(wanted: str) -> None:
+    asked = msgspec.json.decode(wanted, type=Wanted)
+    try:
+        pattern = re.compile(asked.pattern, re.IGNORECASE if asked.ignore_case else 0)
+    except re.error as error:
+        sys.stdout.write(f"error: {error}\n")
+        sys.exit(2)
+    for path in _paths(asked.path):
+        for kind, number, line in _hits(path, pattern, asked.context):
+            _print(kind, path, number, line)
+
+
+def _paths(path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        yield path
+    else:
+        here = os.path.realpath(path)
+        yield from (os.path.relpath(found, here) for found in walk(here, lambda: None))
+
+
+def _hits(
+    path: str, pattern: re.Pattern[str], context: int
+) -> Iterator[tuple[str, int, str]]:
+    try:
+        if os.path.getsize(path) > _BIGGEST:
+            return
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return
+    text = written(content)
+    if text is None:
+        return
+    lines = text.plain.removesuffix("\n").split("\n") if text.text else []
+    hits = {at for at, line in enumerate(lines) if pattern.search(line)}
+    near = {n for at in hits for n in range(at - context, at + context + 1)}
+    for at in sorted(near):
+        if 0 <= at < len(lines):
+            yield ("match" if at in hits else "context"), at + 1, lines[at]
+
+
+def _print(kind: str, path: str, number: int, line: str) -> None:
+    data = {"path": _carried(path), "lines": {"text": clean(line)}, "line_number": number}
+    sys.stdout.buffer.write(msgspec.json.encode({"type": kind, "data": data}) + b"\n")
+
+
+def _carried(path: str) -> dict[str, str | bytes]:
+    if clean(path) is path:
+        return {"text": path}
+    return {"bytes": os.fsencode(path)}  # msgspec writes bytes as base64

@@ -1,0 +1,74 @@
+"""Where the text stands that is to be replaced, or a helpful word on why nowhere."""
+
+import re
+
+from refold.errors import ToolFailed
+from refold.tools.numbered import piece
+
+_NUMBERS = r"(?m)^\d+\t"
+_SHOWN = 30  # lines of the nearest text
+_NAMED = 10  # line numbers in a sentence
+
+
+def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
+    """Where `old` begins in `text`. Raises `ToolFailed` where that is not clear."""
+    if not old:
+        raise ToolFailed(
+            "old is empty: give the exact text that is to be replaced. "
+            "To make a file, use write_file."
+        )
+    if old == new:
+        raise ToolFailed("old and new are the same: there is nothing to do.")
+    found = _all(text, old)
+    if not found:
+        raise ToolFailed(_not_found(text, old, name))
+    if len(found) > 1 and not all:
+        raise ToolFailed(
+            f"old occurs {len(found):,} times in {name}, at {_at_lines(text, found)}. "
+            "Add lines around it until it is only one place, or pass all=true."
+        )
+    return found
+
+
+def result(text: str, found: list[int], name: str, changed: str) -> str:
+    times = f"{len(found):,} places, " if len(found) > 1 else ""
+    return f"Edited {name}: {times}{_at_lines(text, found)} ({changed})."
+
+
+def _all(text: str, old: str) -> list[int]:
+    found = list[int]()
+    at = text.find(old)
+    while at >= 0:
+        found.append(at)
+        at = text.find(old, at + len(old))
+    return found
+
+
+def _at_lines(text: str, found: list[int]) -> str:
+    numbers = list[str]()
+    line, counted = 1, 0
+    for at in found[:_NAMED]:
+        line += text.count("\n", counted, at)
+        counted = at
+        numbers.append(str(line))
+    more = ", …" if len(found) > _NAMED else ""
+    return f"line{'s' if len(found) > 1 else ''} {', '.join(numbers)}{more}"
+
+
+def _not_found(text: str, old: str, name: str) -> str:
+    said = f"old was not found in {name}."
+    bare = re.sub(_NUMBERS, "", old)
+    if bare != old and bare in text:
+        return (
+            f"{said} It begins with the line numbers that read_file shows: leave them out."
+        )
+    from refold.tools.nearest import nearest
+
+    near = nearest(text, old)
+    if near is None:
+        return f"{said} Nothing in the file is much like it: read the file again."
+    last = near.first + len(near.lines) - 1
+    why = " It differs only in white space." if near.only_white_space else ""
+    shown = piece(text, near.first, min(len(near.lines), _SHOWN)).text
+    where = f"line {last}" if last == near.first else f"lines {near.first}-{last}"
+    return f"{said} The nearest text is at {where}.{why}\n{shown}"

@@ -1,0 +1,91 @@
+"""The tool that reads: text files by lines, and other kinds as far as words go.
+
+Finding files is `find`'s, changing them `write`'s. Cutting what is too long for
+any tool is the seam's; this one stops before, at the end of a line.
+"""
+
+from functools import partial
+from hashlib import sha256
+from typing import Annotated, Protocol
+
+from anyio import to_thread
+from msgspec import Meta
+
+from refold.errors import JournalError, ToolFailed
+from refold.place.names import escaped
+from refold.place.port import Files
+from refold.tools.contract import Reply, Seen, tool
+from refold.tools.numbered import folded, piece
+from refold.tools.rendered import binary_kind, notebook, pdf, picture_type
+from refold.tools.texts import written
+from refold.values.shown import Note
+from refold.values.tools import Effect
+
+_BLOB = "blob:"
+
+
+class Blobs(Protocol):
+    """What was cut from long outputs, by name. Raises `JournalError` for others."""
+
+    async def get(self, name: str) -> bytes: ...
+
+
+@tool(Effect.LOOK, path="path")
+async def read_file(
+    path: str,
+    first: Annotated[int, Meta(ge=1, description="first line, from 1")] = 1,
+    count: Annotated[int, Meta(ge=1)] = 2000,
+    *,
+    files: Files,
+    blobs: Blobs,
+) -> Reply:
+    """Read a file as numbered lines. Also PDF, notebooks, and blob:… from cut output."""
+    if path.startswith(_BLOB):
+        return await _blob(path, first, count, blobs)
+    return await to_thread.run_sync(partial(_file, path, first, count, files))
+
+
+def _file(path: str, first: int, count: int, files: Files) -> Reply:
+    real = files.real(path)
+    name = files.called(real)
+    content = files.read(real)
+    text, oddity = _text(content, name)
+    seen = (Seen(escaped(real), sha256(content).hexdigest()),)
+    if not content:
+        return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), seen)
+    if kind := picture_type(content):
+        about = (
+            f"{name} is a picture, {kind}, {len(content):,} bytes; it has no lines to read."
+        )
+        return Reply(about, (Note(f"looked at {name}, {kind}"),), seen)
+    found = piece(text, first, count)
+    extent = f"{found.extent}; {oddity}" if oddity else found.extent
+    said = f"{found.text}\n({extent})".lstrip("\n")
+    return Reply(said, (Note(f"read {name}, {found.where}"),), seen)
+
+
+def _text(content: bytes, name: str) -> tuple[str, str]:
+    """The text, with LF alone, and what is odd about it."""
+    if picture_type(content):
+        return "", ""
+    if content.startswith(b"%PDF-"):
+        return pdf(content, name), "the words of a PDF"
+    if name.endswith(".ipynb") and (cells := notebook(content)) is not None:
+        return cells, "a notebook, told by cells"
+    found = written(content)
+    if found is None:
+        raise ToolFailed(
+            f"{name} is {binary_kind(content)} ({len(content):,} bytes), not text. "
+            "Use bash with file, strings or xxd to look into it."
+        )
+    return found.plain, found.oddity
+
+
+async def _blob(path: str, first: int, count: int, blobs: Blobs) -> Reply:
+    try:
+        content = await blobs.get(path.removeprefix(_BLOB))
+    except JournalError as error:
+        raise ToolFailed(f"There is no {path!r}: use the name as it was given.") from error
+    text = content.decode(errors="replace").replace("\r\n", "\n")
+    found = piece(folded(text), first, count)
+    return Reply(f"{found.text}\n({found.extent})", (Note(f"read on, {found.where}"),))

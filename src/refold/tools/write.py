@@ -1,0 +1,145 @@
+"""The tools that change files: whole, or one exact piece.
+
+What is not changed keeps its bytes: line ends, encoding, mark. A file may be
+overwritten only as the model last saw it; `known` says how that was. The file
+itself is replaced by `place`, in one move or not at all.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Annotated
+
+from anyio import to_thread
+from msgspec import Meta
+
+from refold.errors import ToolFailed
+from refold.place.names import escaped
+from refold.place.port import Files, Real
+from refold.tools.contract import Reply, Seen, tool
+from refold.tools.diffs import Change, change
+from refold.tools.matching import places, result
+from refold.tools.texts import Written, check_sendable, written
+from refold.values.shown import Diff, Note
+from refold.values.tools import Effect
+
+_NO_TEXT = Change("@@ the file was no text @@", 0, 0)
+
+
+@tool(Effect.CHANGE, path="path")
+async def write_file(
+    path: str, content: str, *, files: Files, known: Mapping[str, str]
+) -> Reply:
+    """Create a file, or replace all of one that was read before."""
+    return await to_thread.run_sync(partial(_write, path, content, files, known))
+
+
+@tool(Effect.CHANGE, path="path")
+async def edit_file(
+    path: str,
+    old: Annotated[str, Meta(description="exact text, without line numbers")],
+    new: str,
+    all: Annotated[bool, Meta(description="replace every occurrence")] = False,
+    *,
+    files: Files,
+    known: Mapping[str, str],
+) -> Reply:
+    """Replace text in a file that was read before. The old text must occur once."""
+    return await to_thread.run_sync(partial(_edit, path, old, new, all, files, known))
+
+
+def _write(path: str, content: str, files: Files, known: Mapping[str, str]) -> Reply:
+    check_sendable(content, "content")
+    real = files.real(path)
+    name = files.called(real)
+    if files.kind(real) == "nothing":
+        data = content.encode()
+        files.write(real, data, expect="")
+        made = change("", content)
+        diff = Diff(escaped(real), "created", made.text, "", sha256(data).hexdigest())
+        return Reply(f"Created {name}, {_lines(content)}.", (diff,))
+    before = files.read(real)
+    _check_known(real, name, before, known)
+    was = written(before)
+    data = _as_before(content, was)
+    if data == before:
+        return _unchanged(real, name, data)
+    files.write(real, data, expect=sha256(before).hexdigest())
+    made = change(was.plain, content.replace("\r\n", "\n")) if was else _NO_TEXT
+    diff = _changed(real, made, before, data)
+    return Reply(f"Wrote {name}, {_lines(content)} ({made.count}).", (diff,))
+
+
+def _edit(
+    path: str, old: str, new: str, all: bool, files: Files, known: Mapping[str, str]
+) -> Reply:
+    check_sendable(new, "new")
+    real = files.real(path)
+    name = files.called(real)
+    if files.kind(real) == "nothing":
+        raise ToolFailed(f"There is no file {name}: write_file makes one.")
+    before = files.read(real)
+    _check_known(real, name, before, known)
+    was = written(before)
+    if was is None:
+        raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    found = places(was.plain, old, new, name, all=all)
+    after = was.replaced(found, old, new)
+    data = _encoded(was, after, name)
+    files.write(real, data, expect=sha256(before).hexdigest())
+    made = change(was.plain, after.replace("\r\n", "\n"))
+    diff = _changed(real, made, before, data)
+    return Reply(result(was.plain, found, name, made.count), (diff,))
+
+
+def _changed(real: Real, made: Change, before: bytes, after: bytes) -> Diff:
+    digests = (sha256(content).hexdigest() for content in (before, after))
+    return Diff(escaped(real), "changed", made.text, *digests)
+
+
+def _check_known(real: Real, name: str, now: bytes, known: Mapping[str, str]) -> None:
+    if escaped(real) not in known:
+        raise ToolFailed(
+            f"{name} was not read in this session. Read it first, then change it."
+        )
+    if known[escaped(real)] != sha256(now).hexdigest():
+        raise ToolFailed(
+            f"{name} has changed since you last read it. Read it again, then change it."
+        )
+
+
+def _as_before(content: str, was: Written | None) -> bytes:
+    """`content` with the line ends and the encoding of the file it replaces."""
+    if was is None:
+        return content.encode()
+    text = content if "\r" in content else was.with_ends(content)
+    try:
+        return was.encoded(text)
+    except UnicodeEncodeError:  # the old encoding has no such letter; UTF-8 has all
+        return text.encode()
+
+
+def _encoded(was: Written, text: str, name: str) -> bytes:
+    try:
+        return was.encoded(text)
+    except UnicodeEncodeError as error:
+        letter = text[error.start]
+        raise ToolFailed(
+            f"{name} is {was.encoding}, which cannot hold {letter!r}. "
+            "Use other letters, or write the whole file new with write_file."
+        ) from error
+
+
+def _unchanged(real: Real, name: str, data: bytes) -> Reply:
+    seen = (Seen(escaped(real), sha256(data).hexdigest()),)
+    return Reply(
+        f"{name} has this content already; nothing was written.",
+        (Note(f"{name} is as it was"),),
+        seen,
+    )
+
+
+def _lines(content: str) -> str:
+    many = content.count("\n") + (not content.endswith("\n") and bool(content))
+    return f"{many:,} line{'' if many == 1 else 's'}"

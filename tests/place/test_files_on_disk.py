@@ -1,0 +1,312 @@
+"""Files on disk: hostile names and kinds, whole writes, and what lies outside."""
+
+import os
+import socket
+import stat
+import threading
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.errors import ToolFailed
+from refold.place.files import DiskFiles
+from refold.place.names import escaped, unescaped
+from refold.place.port import Item
+
+NOTHING = ""
+HOSTILE = ["new\nline", "\x1b[31mred", "a\tb", "gpj.\u202eexe", os.fsdecode(b"bad\xff\xfe")]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DiskFiles:
+    return DiskFiles(tmp_path)
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def test_what_is_written_is_read_back_and_a_parent_is_made(files: DiskFiles) -> None:
+    files.write(files.real("deep/er/a.txt"), b"one", expect=NOTHING)
+
+    assert files.read(files.real("deep/er/a.txt")) == b"one"
+
+
+def test_nothing_but_the_file_is_left_after_a_write(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    files.write(files.real("a"), b"one", expect=NOTHING)
+    files.write(files.real("a"), b"two", expect=digest(b"one"))
+
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").stat().st_nlink == 1
+
+
+def test_the_mode_is_kept(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_bytes(b"one")
+    (tmp_path / "run.sh").chmod(0o750)
+
+    files.write(files.real("run.sh"), b"two", expect=digest(b"one"))
+
+    assert stat.S_IMODE((tmp_path / "run.sh").stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize(
+    ("there", "expect", "said"),
+    [
+        (b"new", digest(b"old"), "changed"),
+        (b"new", NOTHING, "came up"),
+        (None, "0", "went away"),
+    ],
+)
+def test_what_changed_in_the_meantime_is_not_written_over(
+    files: DiskFiles, tmp_path: Path, there: bytes | None, expect: str, said: str
+) -> None:
+    if there is not None:
+        (tmp_path / "a").write_bytes(there)
+
+    with pytest.raises(ToolFailed, match=f"a {said} in the meantime"):
+        files.write(files.real("a"), b"mine", expect=expect)
+
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == ([there] if there else [])
+
+
+def test_of_many_who_make_the_same_file_one_does(files: DiskFiles) -> None:
+    made = list[bytes]()
+
+    def make(name: str, content: bytes, start: threading.Barrier) -> None:
+        start.wait()
+        with suppress(ToolFailed):
+            files.write(files.real(name), content, expect=NOTHING)
+            made.append(content)
+
+    for number in range(10):
+        name = f"round-{number}"
+        start = threading.Barrier(4)
+        makers = [
+            threading.Thread(target=make, args=(name, bytes([n]), start)) for n in range(4)
+        ]
+        for maker in makers:
+            maker.start()
+        for maker in makers:
+            maker.join()
+        assert made == [files.read(files.real(name))]
+        made.clear()
+
+
+def test_a_link_stays_and_its_target_is_written(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"one")
+    (tmp_path / "link").symlink_to("target")
+
+    files.write(files.real("link"), b"two", expect=digest(b"one"))
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"two"
+
+
+def test_a_file_with_two_names_is_not_written(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"x")
+    os.link(tmp_path / "one", tmp_path / "two")
+
+    with pytest.raises(ToolFailed, match="two has 2 names"):
+        files.write(files.real("two"), b"y", expect=digest(b"x"))
+
+    assert (tmp_path / "one").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("path", ["pipe", "socket", "/dev/zero", "/dev/tty"])
+def test_what_is_no_file_is_refused_at_once(
+    files: DiskFiles, tmp_path: Path, path: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+
+        with pytest.raises(ToolFailed, match="device, pipe or socket"):
+            files.read(files.real(path))
+        with pytest.raises(ToolFailed, match="device, pipe or socket"):
+            files.write(files.real(path), b"x", expect=NOTHING)
+
+
+def test_a_large_file_is_refused_with_its_limit(files: DiskFiles, tmp_path: Path) -> None:
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(2**20 + 1)
+
+    with pytest.raises(ToolFailed, match="big is larger than 1 MiB"):
+        files.read(files.real("big"), at_most=2**20)
+
+
+def test_a_file_that_does_not_tell_its_size_is_read(files: DiskFiles) -> None:
+    assert b"MemTotal" in files.read(files.real("/proc/meminfo"))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_told_in_letters_one_can_see(files: DiskFiles, name: str) -> None:
+    with pytest.raises(ToolFailed) as failure:
+        files.read(files.real(name))
+
+    assert str(failure.value).isprintable()
+    assert escaped(name) in str(failure.value)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_is_found_by_the_name_it_was_shown_with(
+    files: DiskFiles, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"found")
+
+    assert files.read(files.real(files.called(files.real(name)))) == b"found"
+    assert [item.name for item in files.items(files.real("."))] == [name]
+
+
+def test_a_plain_letter_cannot_hide_behind_an_escape(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_bytes(b"secret")
+
+    assert files.kind(files.real(r"\x2eenv")) == "nothing"
+    assert files.kind(files.real(r"\u002eenv")) == "nothing"
+
+
+@given(
+    st.text(st.characters(codec="utf-8") | st.sampled_from("\n\x1b\x7f\u202e\udc80\udcff"))
+)
+def test_escaping_can_be_taken_back(name: str) -> None:
+    assert escaped(name).isprintable()
+    if "\\" not in name:
+        assert unescaped(escaped(name)) == name
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "half\ud83d"])
+def test_what_cannot_be_a_path_is_refused_in_words(files: DiskFiles, path: str) -> None:
+    with pytest.raises(ToolFailed, match="cannot be a path"):
+        files.real(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "called"),
+    [("a/../b", "b"), (".", "."), ("{root}/a", "a"), ("/etc/hosts", "/etc/hosts")],
+)
+def test_a_path_is_called_what_people_would_call_it(
+    files: DiskFiles, tmp_path: Path, path: str, called: str
+) -> None:
+    assert files.called(files.real(path.format(root=tmp_path))) == called
+
+
+def test_outside_is_where_the_links_lead(tmp_path: Path) -> None:
+    workspace, other, away = (tmp_path / name for name in ("root", "other", "root-2"))
+    for directory in (workspace, other, away):
+        directory.mkdir()
+    (workspace / "link").symlink_to(away)
+    (workspace / "dangling").symlink_to(away / "new.txt")
+    files = DiskFiles(workspace, [other])
+
+    found = [
+        files.outside(path)
+        for path in (
+            "a",
+            "link/a",
+            "dangling",
+            "../root-2/a",
+            str(other / "a"),
+            "../root/a",
+        )
+    ]
+
+    assert found == [
+        None, str(away / "a"), str(away / "new.txt"), str(away / "a"), None, None,
+    ]  # fmt: skip
+
+
+def test_the_home_sign_is_the_home(files: DiskFiles, home: Path) -> None:
+    assert files.outside("~/.bashrc") == str(home / ".bashrc")
+
+
+def test_links_in_a_circle_are_refused_in_words(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+
+    with pytest.raises(ToolFailed, match="circle"):
+        files.read(files.real("a"))
+
+
+def test_a_directory_is_listed_with_links_as_links(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"123")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("/")
+    os.mkfifo(tmp_path / "pipe")
+
+    found = [(item.name, item.kind) for item in files.items(files.real("."))]
+
+    assert found == [
+        ("directory", "directory"), ("file", "file"), ("link", "link"), ("pipe", "other"),
+    ]  # fmt: skip
+    assert isinstance(files.items(files.real("."))[1], Item)
+    assert files.items(files.real("."))[1].size == 3
+
+
+@pytest.mark.parametrize("path", ["/proc/refold-is-not-allowed/x", "/sys/kernel/x"])
+def test_where_the_system_lets_nobody_write_one_is_told_why(
+    files: DiskFiles, path: str
+) -> None:
+    with pytest.raises(ToolFailed, match=r"Cannot write /\S+: [a-z ,]+\.$"):
+        files.write(files.real(path), b"x", expect=NOTHING)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_may_not_be_written_is_named(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o555)
+
+    with pytest.raises(
+        ToolFailed, match="Cannot write closed/a: the system does not permit it"
+    ):
+        files.write(files.real("closed/a"), b"x", expect=NOTHING)
+
+
+def test_a_file_in_the_way_is_told(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(ToolFailed, match="Cannot write file/below: a part of the path"):
+        files.write(files.real("file/below"), b"x", expect=NOTHING)
+
+
+def test_while_the_name_changes_under_it_nothing_outside_is_touched(tmp_path: Path) -> None:
+    """Another thread swaps the file for a link that leads out, as fast as it can."""
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    (inside / "a").write_bytes(b"mine")
+    files, over = DiskFiles(inside), threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            (inside / "link").symlink_to(outside / "secret")
+            (inside / "link").replace(inside / "a")
+            (inside / "plain").write_bytes(b"mine")
+            (inside / "plain").replace(inside / "a")
+
+    racer = threading.Thread(target=swap)
+    racer.start()
+    got = set[bytes]()
+    try:
+        for _ in range(300):
+            try:
+                real = files.real("a")
+                if files.outside(real) is None:
+                    got.add(files.read(real))
+            except ToolFailed:
+                continue
+    finally:
+        over.set()
+        racer.join()
+
+    assert got <= {b"mine"}

@@ -1,0 +1,309 @@
+"""Commands: what they print, what they are told, and that none is left behind."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.commands import PlainCommands
+from refold.place.environment import environment
+from refold.place.port import Finished
+from refold.place.printed import Printed
+from refold.testing.cuts import cut_at_each_wait
+
+LONG = 30.0  # seconds; no test comes near
+
+
+def run(command: str, cwd: Path | str = "/", seconds: float | None = LONG) -> Finished:
+    async def use() -> Finished:
+        return await PlainCommands().run(command, cwd=str(cwd), seconds=seconds)
+
+    return anyio.run(use)
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every process of a test carries a mark; none may live when it is over."""
+    mark = f"LC_TEST_MARK_{os.getpid()}_{os.urandom(4).hex()}"
+    monkeypatch.setenv(mark, "1")
+    yield
+    assert left_behind(mark) == []
+
+
+def left_behind(mark: str) -> list[str]:
+    found = list[str]()
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            about = Path("/proc", number)
+            if (
+                mark.encode() in (about / "environ").read_bytes()
+                and int(number) != os.getpid()
+            ):
+                found.append((about / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_both_streams_come_in_their_order_with_the_code(tmp_path: Path) -> None:
+    found = run("echo one; echo two >&2; echo three; pwd; exit 3", tmp_path)
+
+    assert found == Finished(3, f"one\ntwo\nthree\n{tmp_path}\n".encode())
+
+
+def test_a_command_ended_by_a_signal_has_the_code_shells_give(tmp_path: Path) -> None:
+    assert run("kill -9 $$").code == 128 + signal.SIGKILL
+
+
+def test_output_is_heard_while_it_comes_and_letters_are_whole(tmp_path: Path) -> None:
+    heard = list[str]()
+    os.mkfifo(tmp_path / "go")
+
+    def hear(text: str) -> None:
+        heard.append(text)
+        if text == "one":
+            # The command waits for this: the text came while it was running.
+            (tmp_path / "go").write_text("go\n")
+
+    async def use() -> Finished:
+        return await PlainCommands().run(
+            r"printf 'one'; read x <go; printf '\xe2\x98'; sleep 0.01; printf '\x82\xff'",
+            cwd=str(tmp_path), seconds=LONG, on_output=hear,
+        )  # fmt: skip
+
+    found = anyio.run(use)
+
+    assert ("".join(heard), heard[0], found.text) == ("one☂�", "one", "one☂�")
+
+
+def test_what_reads_gets_nothing_and_ends() -> None:
+    assert run("cat; read x; echo $?") == Finished(0, b"1\n")
+
+
+def test_no_terminal_can_be_had() -> None:
+    assert run("echo hello >/dev/tty").code == 1
+
+
+def test_it_has_a_session_and_a_process_group_of_its_own() -> None:
+    number, group, session = run(
+        "echo $$; cut -d' ' -f5,6 --output-delimiter='\n' /proc/$$/stat"
+    ).text.split()
+
+    assert number == group == session
+
+
+def test_one_that_was_stopped_hears_the_request_to_end() -> None:
+    found = run("trap 'echo bye; exit' TERM; kill -STOP $$", seconds=0.1)
+
+    assert (found.text, found.timed_out) == ("bye\n", True)
+
+
+def test_git_does_not_wait_for_a_message(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+
+    found = run(
+        "git config user.email a@b; git config user.name a; echo x >f; git add f; git commit",
+        tmp_path,
+    )
+
+    assert found.code == 1
+    assert "empty commit message" in found.text
+
+
+@pytest.mark.slow
+def test_an_editor_without_a_terminal_is_ended_in_time(tmp_path: Path) -> None:
+    if not PlainCommands().has("vi"):
+        pytest.skip("there is no vi")
+
+    run("vi some.txt", tmp_path, seconds=0.5)
+
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 1000 & sleep 1000",
+        "(sleep 1000; echo) | cat | cat",
+        "kill -STOP $$",
+        "sleep 1000 & kill -STOP $!; sleep 1000",
+        "exec >&- 2>&-; sleep 1000",
+        "yes >/dev/null",
+    ],
+)
+def test_a_command_over_its_time_is_ended_with_all_its_children(command: str) -> None:
+    found = run(f"echo begun; {command}", seconds=0.1)
+
+    assert (found.code, found.timed_out) == (None, True)
+    assert found.text.startswith("begun\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", ["trap '' TERM; sleep 1000", "trap '' TERM; while :; do sleep 0.01; done"]
+)
+def test_who_does_not_hear_the_request_is_ended_by_order(command: str) -> None:
+    assert run(command, seconds=0.1).timed_out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(sleep 1000 &); echo done",
+        "sleep 1000 & echo done",
+        "nohup sleep 1000 >/dev/null 2>&1 & echo done",
+        "sleep 1000 >/dev/null 2>&1 & disown; echo done",
+    ],
+)
+def test_what_is_left_in_the_background_does_not_hold_the_call(command: str) -> None:
+    assert run(command) == Finished(0, b"done\n")
+
+
+def test_the_last_words_of_a_background_child_are_heard() -> None:
+    assert run("echo one > >(cat)") == Finished(0, b"one\n")
+
+
+def test_cancelled_wherever_it_waits_nothing_is_left(tmp_path: Path) -> None:
+    async def use() -> None:
+        async def work() -> None:
+            await PlainCommands().run(
+                "echo a; sleep 0.01; sleep 1000 & echo b", cwd=str(tmp_path), seconds=LONG
+            )
+
+        waits = await cut_at_each_wait(work, lambda: None)
+        assert waits > 2
+
+    anyio.run(use)
+
+
+def test_a_cancelled_command_is_ended(tmp_path: Path) -> None:
+    async def use() -> bool:
+        with anyio.CancelScope() as scope:
+            await PlainCommands().run(
+                "echo begun; sleep 1000 & sleep 1000",
+                cwd=str(tmp_path), seconds=None, on_output=lambda _: scope.cancel(),
+            )  # fmt: skip
+        return scope.cancelled_caught
+
+    assert anyio.run(use)
+
+
+def test_commands_run_beside_each_other(tmp_path: Path) -> None:
+    """Each waits until the other has begun: one after the other they would hang."""
+    os.mkfifo(tmp_path / "meeting")
+
+    async def use() -> list[Finished]:
+        found = list[Finished]()
+
+        async def one(command: str) -> None:
+            found.append(
+                await PlainCommands().run(command, cwd=str(tmp_path), seconds=LONG)
+            )
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(one, "echo hello >meeting")
+            group.start_soon(one, "cat <meeting")
+        return found
+
+    assert sorted(f.text for f in anyio.run(use)) == ["", "hello\n"]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    run("true")
+    before = len(os.listdir("/proc/self/fd"))
+
+    for seconds in (LONG, 0.01):
+        run("sleep 0.02", seconds=seconds)
+    with pytest.raises(ToolFailed):
+        run("true", tmp_path / "nowhere")
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(("command", "cwd"), [("true", "/no/\nsuch"), ("a\0b", "/")])
+def test_what_cannot_be_started_is_told_in_one_line(command: str, cwd: str) -> None:
+    with pytest.raises(ToolFailed) as failure:
+        run(command, cwd)
+
+    assert str(failure.value).isprintable()
+
+
+def test_ten_megabytes_are_kept_whole() -> None:
+    found = run("head -c 10000000 /dev/zero | tr '\\0' x")
+
+    assert (found.dropped, len(found.text)) == (0, 10_000_000)
+
+
+@pytest.mark.slow
+def test_of_endless_output_the_ends_are_kept_and_the_rest_is_counted() -> None:
+    found = run("echo first; head -c 67108864 /dev/zero | tr '\\0' x; echo last")
+
+    assert len(found.start) + len(found.end) + found.dropped == 67108864 + 11
+    assert len(found.start) + len(found.end) == 16 * 2**20
+    assert found.text.startswith("first\nxxx")
+    assert found.text.endswith("xxxlast\n")
+
+
+def test_the_middle_that_is_dropped_is_counted_to_the_byte() -> None:
+    printed = Printed(each_end=4)
+    for piece in (b"ab", b"cdef", b"g", b"hijklmnop", b"q"):
+        printed.add(piece)
+
+    assert (printed.start, printed.dropped, printed.end) == (b"abcd", 9, b"nopq")
+
+
+def test_no_key_of_ours_gets_into_a_command(
+    canary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", canary)
+    monkeypatch.setenv("GITHUB_TOKEN", canary)
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:{canary}@proxy:1")
+
+    found = run("env; cat /proc/self/environ; set")
+
+    assert canary not in found.text
+    assert "PATH=" in found.text
+
+
+def test_nothing_of_ours_makes_bash_read_a_file_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil").write_text("echo evil\n")
+    for name in ("BASH_ENV", "ENV", "PROMPT_COMMAND"):
+        monkeypatch.setenv(name, str(tmp_path / "evil"))
+
+    assert run("echo good") == Finished(0, b"good\n")
+
+
+def test_what_builds_need_is_passed_and_nobody_is_waited_for() -> None:
+    ours = {
+        "PATH": "/bin",
+        "VIRTUAL_ENV": "/v",
+        "LC_ALL": "C",
+        "LD_PRELOAD": "x",
+        "PAGER": "less",
+    }
+
+    found = environment(ours | {"HTTP_PROXY": "http://proxy:3128"})
+
+    assert {"LD_PRELOAD"} & found.keys() == set()
+    expected = {"PATH": "/bin", "VIRTUAL_ENV": "/v", "LC_ALL": "C", "PAGER": "cat"}
+    assert {name: found[name] for name in expected} == expected
+    assert found["HTTP_PROXY"] == "http://proxy:3128"
+    assert found["GIT_TERMINAL_PROMPT"] == "0"
+
+
+def test_the_path_is_there_even_where_ours_has_none() -> None:
+    async def use() -> Finished:
+        return await PlainCommands({}).run(
+            "ls / >/dev/null && echo yes", cwd="/", seconds=LONG
+        )
+
+    assert anyio.run(use) == Finished(0, b"yes\n")
+    assert PlainCommands({}).has("ls")
+    assert not PlainCommands({}).has("no-such-program")

@@ -1,0 +1,128 @@
+"""The bash tool: what the model and the person are told of a command."""
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.port import Finished
+from refold.testing.places import Place, ScriptedCommands, temporary_place
+from refold.tools.contract import Reply
+from refold.tools.shell import bash
+from refold.tools.think import think
+from refold.values.shown import Note, Output
+
+ANSWERS = {
+    "plain": "one\ntwo\n",
+    "quiet": "",
+    "fails": Finished(3, b"no\n"),
+    "slow": Finished(None, b"begun\n", timed_out=True),
+    "colours": "\x1b[1;31mred\x1b[0m \x1b]0;title\x07and\0nul\x1b[2K\n",
+    "long": "x" * 20_000,
+    "raw": Finished(0, b"\xff\xfe\n"),
+    "endless": Finished(0, b"start", b"end", dropped=1234),
+}
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with temporary_place(ScriptedCommands(ANSWERS)) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "shown"),
+    [
+        ("plain", "one\ntwo", Output("plain", "one\ntwo\n", 0)),
+        ("quiet", "(no output)", Output("quiet", "", 0)),
+        ("fails", "no\n(exit code 3)", Output("fails", "no\n", 3)),
+        (
+            "slow",
+            "begun\n(ended by us after 60 s; at most 600 can be given, and no input)",
+            Output("slow", "begun\n", None),
+        ),
+        ("colours", "red and\\0nul", Output("colours", "red and\\0nul\n", 0)),
+        ("raw", "��", Output("raw", "��\n", 0)),
+        (
+            "endless",
+            "start\n[1,234 bytes were left out here]\nend",
+            Output("endless", "start\n[1,234 bytes were left out here]\nend", 0),
+        ),
+    ],
+)
+def test_what_a_command_came_to(
+    place: Place, command: str, text: str, shown: Output
+) -> None:
+    reply = anyio.run(place.use, bash, {"command": command})
+
+    assert reply == Reply(text, (shown,))
+
+
+def test_the_model_gets_all_and_the_person_the_ends(place: Place) -> None:
+    reply = anyio.run(place.use, bash, {"command": "long"})
+
+    half = "x" * 5000
+    shown = f"{half}\n[10,000 characters are not shown]\n{half}"
+    assert reply == Reply("x" * 20_000, (Output("long", shown, 0),))
+
+
+def test_what_is_printed_is_heard_at_once(place: Place) -> None:
+    anyio.run(place.use, bash, {"command": "plain"})
+
+    assert place.said == ["one\ntwo\n"]
+
+
+def test_it_runs_in_the_workspace_or_below_and_says_so(place: Place) -> None:
+    (place.directory / "sub").mkdir()
+
+    texts = [
+        anyio.run(place.use, bash, {"command": "plain", "cwd": cwd}).text
+        for cwd in ("", ".", "sub")
+    ]
+
+    assert texts == ["one\ntwo", "one\ntwo", "one\ntwo\n(in sub)"]
+    assert isinstance(place.commands, ScriptedCommands)
+    assert [cwd for _, cwd in place.commands.heard] == [
+        str(place.directory), str(place.directory), str(place.directory / "sub"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cwd", "said"),
+    [
+        ("/", "lies outside the workspace"),
+        ("link", "lies outside the workspace"),
+        ("../", "lies outside the workspace"),
+        ("nowhere", "There is no directory nowhere"),
+        ("file", "file is not a directory"),
+    ],
+)
+def test_it_does_not_begin_elsewhere(place: Place, cwd: str, said: str) -> None:
+    (place.directory / "link").symlink_to("/")
+    (place.directory / "file").touch()
+
+    with pytest.raises(ToolFailed, match=said):
+        anyio.run(place.use, bash, {"command": "plain", "cwd": cwd})
+
+
+@pytest.mark.parametrize("timeout", [0, 601])
+def test_the_time_has_its_bounds(place: Place, timeout: int) -> None:
+    with pytest.raises(ToolFailed, match="'timeout'"):
+        anyio.run(place.use, bash, {"command": "plain", "timeout": timeout})
+
+
+def test_a_real_command_is_told_like_a_scripted_one() -> None:
+    with temporary_place() as place:
+        reply = anyio.run(place.use, bash, {"command": "printf 'a\\nb'; exit 2"})
+
+    assert reply == Reply(
+        "a\nb\n(exit code 2)", (Output("printf 'a\\nb'; exit 2", "a\nb", 2),)
+    )
+    assert "".join(place.said) == "a\nb"
+
+
+def test_a_thought_is_shown_and_answered_in_two_words(place: Place) -> None:
+    reply = anyio.run(place.use, think, {"thought": "is it\n  so?"})
+
+    assert reply == Reply("Go on.", (Note("is it so?"),))

@@ -1,0 +1,108 @@
+"""Unified diffs: right by the book, and quick for big files."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.tools.diffs import Change, change
+from refold.tools.nearest import Near, nearest
+
+LINES = st.lists(st.sampled_from("abc"), max_size=30).map(
+    lambda ls: "".join(f"{x}\n" for x in ls)
+)
+
+
+def test_two_far_places_make_two_hunks() -> None:
+    before = [str(n) for n in range(1, 31)]
+    after = [*before[:4], "five", *before[5:24], *before[25:], "31"]
+
+    found = change("\n".join(before) + "\n", "\n".join(after) + "\n")
+
+    assert found == Change(
+        "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n"
+        "@@ -22,9 +22,9 @@\n 22\n 23\n 24\n-25\n 26\n 27\n 28\n 29\n 30\n+31",
+        plus=2,
+        minus=2,
+    )
+
+
+def test_nothing_changed_is_an_empty_diff() -> None:
+    assert change("a\nb", "a\nb") == Change("", 0, 0)
+
+
+@given(LINES, LINES)
+def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
+    assert applied(before, change(before, after).text) == after
+
+
+@pytest.mark.peer
+@given(before=LINES, after=LINES.map(lambda text: text.removesuffix("\n")))
+def test_patch_takes_our_diffs(
+    tmp_path_factory: pytest.TempPathFactory, before: str, after: str
+) -> None:
+    if not shutil.which("patch"):
+        pytest.skip("there is no patch: optional")
+    found = change(before, after).text
+    file = tmp_path_factory.mktemp("patched") / "a"
+    file.write_text(before)
+
+    if found:
+        patch(file, f"--- a\n+++ a\n{found}\n")
+
+    assert (file.read_text() if file.exists() else "") == after
+
+
+def test_a_change_too_wide_is_counted() -> None:
+    before = "".join(f"{n}\n" for n in range(100_000))
+    after = "".join(f"{n} \n" for n in range(100_000))
+
+    assert change(before, after) == Change(
+        "@@ 100,000 lines became 100,000: too many to show @@", 100_000, 100_000
+    )
+
+
+def test_a_long_diff_is_cut_at_a_line_and_counted_whole() -> None:
+    found = change("", "".join(f"line {n}\n" for n in range(10_000)))
+
+    assert (found.plus, found.minus) == (10_000, 0)
+    assert len(found.text) < 20_100
+    assert found.text.rpartition("\n")[2] == "@@ 8,083 more lines of diff @@"
+
+
+def test_in_a_big_file_a_small_change_and_the_nearest_text_are_found() -> None:
+    lines = [f"value_{n} = compute({n}, {n * 7})" for n in range(100_000)]
+    text = "\n".join(lines)
+
+    near = nearest(
+        text, "value_70000 = compute(70000, 490000)\nvalue_70001 = compute(70001, x)"
+    )
+    found = change(text, text.replace("value_70000 ", "v "))
+
+    assert near == Near(70001, tuple(lines[70000:70002]), only_white_space=False)
+    assert (found.plus, found.minus) == (1, 1)
+
+
+def applied(before: str, diff: str) -> str:
+    """The text that a diff makes of `before`: the format read by its own rules."""
+    old, new, at = before.split("\n")[:-1], list[str](), 0
+    for line in diff.split("\n") if diff else []:
+        if line.startswith("@@"):
+            start, count = map(int, line.split()[1].removeprefix("-").split(","))
+            upto = start - 1 if count else start
+            new += old[at:upto]
+            at = upto
+        elif line.startswith("+"):
+            new.append(line[1:])
+        else:
+            assert line[1:] == old[at]
+            new += [line[1:]] if line.startswith(" ") else []
+            at += 1
+    return "".join(f"{line}\n" for line in (*new, *old[at:]))
+
+
+def patch(file: Path, diff: str) -> None:
+    subprocess.run(["patch", "-s", str(file)], input=diff.encode(), check=True)

@@ -1,0 +1,60 @@
+"""Our tools keep what every tool must promise."""
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from refold.testing.places import temporary_place
+from refold.testing.tool_conformance import ToolCase, ToolContract
+from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
+
+TOOLS = {tool.spec.name: tool for tool in builtin()}
+ARGUMENTS: dict[str, dict[str, object]] = {
+    "read_file": {"path": "a.txt"},
+    "list_files": {"path": "."},
+    "glob": {"pattern": "*.txt"},
+    "grep": {"pattern": "two"},
+    "write_file": {"path": "a.txt", "content": "new\n" * 1000},
+    "edit_file": {"path": "a.txt", "old": "two", "new": "2"},
+    "bash": {"command": "echo hello"},
+    "think": {"thought": "so far so good"},
+}
+
+
+class TestEveryTool(ToolContract):
+    @pytest.fixture(params=TOOLS.values(), ids=TOOLS)
+    def case(self, request: pytest.FixtureRequest) -> Iterator[ToolCase]:
+        tool: Tool = request.param
+        with temporary_place() as place:
+            (place.directory / "a.txt").write_text("one\ntwo\nthree\n")
+            anyio.run(place.use, TOOLS["read_file"], {"path": "a.txt"})
+            yield ToolCase(tool, ARGUMENTS[tool.spec.name], place)
+
+
+def test_there_are_these_tools_in_this_order() -> None:
+    assert list(TOOLS) == list(ARGUMENTS)
+
+
+def test_all_that_a_model_reads_of_them_is_short() -> None:
+    """1,200 tokens at four letters each: small models have little room."""
+    letters = sum(
+        len(t.spec.name) + len(t.spec.description) + len(bytes(t.spec.parameters))
+        for t in TOOLS.values()
+    )
+
+    assert letters / 4 < 1200
+
+
+def test_what_a_tool_can_reach_is_what_it_names() -> None:
+    assert {name: set(tool.needs) for name, tool in TOOLS.items()} == {
+        "read_file": {"files", "blobs"},
+        "list_files": {"files"},
+        "glob": {"files", "commands"},
+        "grep": {"files", "commands"},
+        "write_file": {"files", "known"},
+        "edit_file": {"files", "known"},
+        "bash": {"files", "commands", "directory", "progress"},
+        "think": set(),
+    }
