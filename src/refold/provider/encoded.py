@@ -1,9 +1,11 @@
 """Messages encoded for a wire, once each.
 
 A request at step 2,000 must cost what one at step 10 costs, so each wire keeps
-one growing piece of what it sent, keyed by the seq of its messages. The same
-seq means the same talk up to there: only what is new is encoded, and after a
-rewind only what was taken back is dropped. Throw it away when you like.
+one growing piece of what it sent, and which messages that was. A talk that
+begins with the same one and has the same one there is the same up to there:
+only what is new is encoded, and after a rewind only what was taken back is
+dropped. The same means the very same object. A seq would not do: every session
+has a message 7, and many sessions share a provider. Throw it away when you like.
 
 Some wires want speakers to alternate: two messages of one speaker become one.
 So a message is encoded in `Piece`s, and neighbours with the same `head` share
@@ -34,9 +36,9 @@ Encode = Callable[[Message], Iterable[Piece]]
 
 
 class _End(Struct, frozen=True):
-    """How it stood after a message: its seq, how far, and what is still open."""
+    """How it stood after a message: how far, and what is still open."""
 
-    seq: int
+    spoken: Spoken | None
     at: int
     head: bytes
     tail: bytes
@@ -52,7 +54,7 @@ class Encoded:
         """All of `messages`, with commas between them."""
         while self._ends and not self._still_true(messages):
             self._ends.pop()
-        end = self._ends[-1] if self._ends else _End(0, 0, b"", b"")
+        end = self._ends[-1] if self._ends else _End(None, 0, b"", b"")
         del self._joined[end.at :]
         for spoken in messages[len(self._ends) :]:
             end = self._add(spoken, end)
@@ -68,8 +70,12 @@ class Encoded:
                 comma = b"," if self._joined else b""
                 self._joined += tail + comma + piece.head + piece.body
             head, tail = piece.head, piece.tail
-        return _End(spoken.seq, len(self._joined), head, tail)
+        return _End(spoken, len(self._joined), head, tail)
 
     def _still_true(self, messages: Log[Spoken]) -> bool:
         known = len(self._ends)
-        return known <= len(messages) and messages[known - 1].seq == self._ends[-1].seq != 0
+        return (
+            known <= len(messages)
+            and messages[known - 1] is self._ends[-1].spoken
+            and messages[0] is self._ends[0].spoken
+        )

@@ -1,0 +1,195 @@
+"""Which providers there are: values, and how to connect to one.
+
+A provider is a base URL, the variables that hold its key and address, and the
+wire it speaks. Adding one is adding a value. A wire and its HTTP client are
+imported when they are asked for.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.provider.port import Provider
+from refold.provider.windows import window
+
+Wire: TypeAlias = Literal["anthropic", "openai-chat", "ollama"]
+
+
+class ProviderSpec(Struct, frozen=True):
+    """A provider as data. Variables are looked at in the order they stand."""
+
+    name: str
+    wire: Wire
+    label: str  # as messages name it
+    base_url: str
+    url_env: str = ""
+    key_env: str = ""
+    bearer_env: str = ""  # a token that goes in as a bearer, where that is another thing
+    model: str = ""  # the one to take when a person names only the provider
+    aliases: tuple[str, ...] = ()
+    advice: str = ""  # what to look at when nobody answers
+
+
+class Connected(Provider, Protocol):
+    """A provider with connections of its own."""
+
+    async def aclose(self) -> None: ...
+
+
+def providers() -> tuple[ProviderSpec, ...]:
+    """All that are built in."""
+    return (
+        ProviderSpec(
+            "anthropic",
+            "anthropic",
+            "Anthropic",
+            "https://api.anthropic.com",
+            url_env="ANTHROPIC_BASE_URL",
+            key_env="ANTHROPIC_API_KEY",
+            bearer_env="ANTHROPIC_AUTH_TOKEN",
+            model="claude-sonnet-5-5",
+        ),
+        ProviderSpec(
+            "openai-chat",
+            "openai-chat",
+            "OpenAI",
+            "https://api.openai.com/v1",
+            url_env="OPENAI_BASE_URL",
+            key_env="OPENAI_API_KEY",
+            model="gpt-6.1-sol",
+            aliases=("openai",),
+        ),
+        ProviderSpec(
+            "ollama",
+            "ollama",
+            "Ollama",
+            "http://127.0.0.1:11434",
+            url_env="OLLAMA_HOST",
+            advice="start it with `ollama serve`",
+        ),
+    )
+
+
+def named(text: str, known: tuple[ProviderSpec, ...] = ()) -> tuple[ProviderSpec, str]:
+    """What `provider/model` means. Only the first slash parts: models have some too."""
+    name, _, model = text.partition("/")
+    spec = find(name, known)
+    if not (model or spec.model):
+        raise BadInput(f"{text!r} names no model: say {spec.name}/MODEL")
+    return spec, model or spec.model
+
+
+def find(name: str, known: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
+    """The provider of that name. Raises `BadInput` with the nearest ones."""
+    known = known or providers()
+    for spec in known:
+        if name.lower() in (spec.name, *spec.aliases):
+            return spec
+    from difflib import get_close_matches
+
+    names = [n for spec in known for n in (spec.name, *spec.aliases)]
+    near = get_close_matches(name.lower(), names, cutoff=0.5) or names
+    raise BadInput(f"there is no provider {name!r}; did you mean {' or '.join(near)}?")
+
+
+def window_of(spec: ProviderSpec, model: str) -> int:
+    """The model's window in tokens; 0: unknown. Ollama's own is asked of its server."""
+    return 0 if spec.wire == "ollama" else window(model)
+
+
+def connect(
+    spec: ProviderSpec,
+    environ: Mapping[str, str],
+    *,
+    key: str = "",
+    idle: float = 120.0,
+    connecting: float = 10.0,
+) -> Connected:
+    """A provider to ask. `key` goes before the one in the environment.
+
+    Raises `BadInput` when a key is needed and there is none.
+    """
+    from refold.provider.dial import place, proxy_for
+    from refold.provider.failures import Peer
+    from refold.provider.http import Http, Patience
+
+    base_url = address(spec, environ)
+    peer = Peer(
+        spec.label,
+        base_url,
+        url_env=spec.url_env,
+        key_env=spec.key_env,
+        advice=spec.advice,
+    )
+    headers, secret = _credentials(spec, environ, key)
+    http = Http(
+        peer,
+        headers,
+        secret=secret,
+        patience=Patience(connect=connecting, idle=idle),
+        proxy=proxy_for(place(base_url), environ),
+    )
+    match spec.wire:
+        case "anthropic":
+            from refold.provider.anthropic import Anthropic
+
+            return Anthropic(http)
+        case "openai-chat":
+            from refold.provider.openai_chat import OpenAIChat
+
+            new = "api.openai.com" in base_url
+            return OpenAIChat(
+                http, output_limit="max_completion_tokens" if new else "max_tokens"
+            )
+        case "ollama":
+            from refold.provider.ollama import Ollama
+
+            return Ollama(http)
+
+
+def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
+    """Where the provider is, as the environment or else the value says."""
+    given = environ.get(spec.url_env, "").strip() if spec.url_env else ""
+    if not given:
+        return spec.base_url
+    if "://" not in given:  # OLLAMA_HOST is often only a host, or host:port, or :port
+        host, _, port = given.rpartition(":") if ":" in given else (given, "", "")
+        # A server is told 0.0.0.0 to listen everywhere; nobody can call that.
+        host = "127.0.0.1" if host in ("", "0.0.0.0") else host
+        given = f"http://{host}:{port or spec.base_url.rpartition(':')[2]}"
+    return given.rstrip("/")
+
+
+def has_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
+    """Does the environment hold what the provider wants to see?"""
+    return any(environ.get(name, "").strip() for name in (spec.key_env, spec.bearer_env))
+
+
+def _credentials(
+    spec: ProviderSpec, environ: Mapping[str, str], key: str
+) -> tuple[dict[str, str], str]:
+    key = key.strip() or environ.get(spec.key_env, "").strip()
+    bearer = environ.get(spec.bearer_env, "").strip()
+    if not (key or bearer) and spec.key_env and not _own(spec, environ):
+        raise BadInput(
+            f"there is no key for {spec.label}: set {spec.key_env}, or choose another model"
+        )
+    if spec.wire == "anthropic":
+        from refold.provider.anthropic import VERSION
+
+        headers = {"anthropic-version": VERSION}
+        if key:
+            return {**headers, "x-api-key": key}, key
+        return (
+            ({**headers, "authorization": f"Bearer {bearer}"}, bearer)
+            if bearer
+            else (headers, "")
+        )
+    return ({"authorization": f"Bearer {key}"}, key) if key else ({}, "")
+
+
+def _own(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
+    """A server of the person's own need not ask for a key."""
+    return address(spec, environ) != spec.base_url

@@ -1,0 +1,180 @@
+"""What a provider's refusal means: every status and wording to one of our errors.
+
+Pure: it is given what came and says which `ProviderError` that is, in one
+sentence that names the provider, quotes what it said and says what to change.
+Reading the bytes is `http`'s business, asking again `retry`'s.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong
+from refold.values.clean import clean
+
+_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
+# Anthropic, OpenAI and its many relatives, llama.cpp, Ollama: each says it its own way.
+_TOO_LONG = (
+    r"prompt is too long|prompt too long|context[ _]length|context[ _]window|context limit"
+    r"|available context size|exceed_context_size|maximum context|request_too_large"
+    r"|too many (input )?tokens|input token count|reduce the length of the messages"
+)
+_NO_MONEY = (
+    r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
+)
+
+
+class Peer(Struct, frozen=True):
+    """The other end, as our messages name it."""
+
+    label: str  # "Anthropic"
+    base_url: str
+    url_env: str = ""  # the variable that changes the address
+    key_env: str = ""  # the one that holds the key
+    advice: str = ""  # what else to look at when nobody answers there
+
+
+class Trouble(Struct, frozen=True):
+    """An error that came inside an answer that had begun well."""
+
+    status: int  # what the provider would have answered, had it known sooner
+    message: str
+
+
+class Reply(Struct, frozen=True):
+    """How an answer began: what there is to judge it by."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    model: str = ""
+    now: float = 0.0  # seconds since 1970, to read a Retry-After that is a date
+
+
+def failure(peer: Peer, reply: Reply) -> ProviderError:
+    """The error that a reply stands for, if it is one."""
+    said, code = _said(reply.body)
+    what = f"{code} {said}".lower()
+    status = reply.status
+    ending = f"({status}): {quoted(said)}" if said else f"({status})"
+    if status not in _NEVER_TOO_LONG and (status == 413 or re.search(_TOO_LONG, what)):
+        return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
+    if status == 402 or re.search(_NO_MONEY, what):
+        return Refused(f"{peer.label} wants the account to be paid for {ending}")
+    if status in _BUSY or status >= 500:
+        wait = retry_after(reply.headers, reply.now)
+        return Overloaded(f"{peer.label} is too busy or broken {ending}", retry_after=wait)
+    if status in (401, 403):
+        return Refused(f"{peer.label} refused {_key(peer)} {ending}")
+    if status == 404:
+        return Refused(_not_found(peer, reply, code, said))
+    if 300 <= status < 400:
+        return Refused(
+            f"{peer.base_url} sends us on to {reply.headers.get('location', '?')!r} ({status})"
+            f": {_address(peer)}"
+        )
+    return Refused(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
+
+
+def no_stream(peer: Peer, reply: Reply) -> ProviderError:
+    """The error for a 200 that is no answer of a model: a login page, a bare error."""
+    said, _ = _said(reply.body)
+    if said and b'"error"' in reply.body:
+        return failure(peer, msgspec.structs.replace(reply, status=500))
+    kind = reply.headers.get("content-type", "no content type")
+    start = quoted(reply.body[:80].decode("utf-8", "replace"))
+    return Refused(
+        f"{peer.base_url} answered with {kind} and no answer of a model, "
+        f"it begins {start!r}: {_address(peer)}"
+    )
+
+
+def troubled(peer: Peer, trouble: Trouble, model: str) -> ProviderError:
+    """The error for one that came in the middle of a stream."""
+    body = msgspec.json.encode({"error": clean(trouble.message)})
+    return failure(peer, Reply(trouble.status, {}, body, model))
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds the provider asks us to wait; None where it does not say."""
+    try:
+        if "retry-after-ms" in headers:
+            wait = float(headers["retry-after-ms"]) / 1000
+        else:
+            wait = float(headers["retry-after"])
+    except KeyError:
+        return None
+    except ValueError:
+        wait = _until(headers.get("retry-after", ""), now)
+    return max(wait, 0.0) if math.isfinite(wait) else None
+
+
+def quoted(text: str) -> str:
+    """The beginning of `text` on one line, fit to stand in a sentence."""
+    printable = (c if c.isprintable() else " " for c in clean(text[:1000]))
+    line = " ".join("".join(printable).split())
+    return line if len(line) <= 300 else line[:299] + "…"
+
+
+def masked(text: str, secret: str) -> str:
+    """`text` without `secret`, and without anything else that looks like a key."""
+    if secret:
+        text = text.replace(secret, "[the key]")
+    return re.sub(r"\b(sk|pk|gsk|xai|key)-[\w-]{8,}", "[a key]", text)
+
+
+def _said(body: bytes) -> tuple[str, str]:
+    """What went wrong in the provider's words, and its code for that."""
+    try:
+        found: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = body[:200].decode("utf-8", "replace")
+        return ("a web page, no API" if "<html" in text.lower() else text), ""
+    match found:
+        case {"error": {"message": str(said), "type": str(kind), "code": code}}:
+            return said, f"{kind} {code}"
+        case {"error": {"message": str(said), "type": str(kind)}}:
+            return said, kind
+        case {"error": {"message": str(said), "code": code}}:
+            return said, str(cast("object", code))
+        case {"error": {"message": str(said)} | str(said)}:
+            return said, ""
+        case {"message": str(said)} | {"detail": str(said)}:
+            return said, ""
+        case _:
+            return body[:200].decode("utf-8", "replace"), ""
+
+
+def _model(peer: Peer, reply: Reply) -> str:
+    return f"{peer.label}'s {reply.model!r}" if reply.model else peer.label
+
+
+def _key(peer: Peer) -> str:
+    return f"the key in {peer.key_env}" if peer.key_env else "to let us in"
+
+
+def _address(peer: Peer) -> str:
+    return f"check {peer.url_env or 'the address'}"
+
+
+def _not_found(peer: Peer, reply: Reply, code: str, said: str) -> str:
+    if "model" in f"{code} {said}".lower() or "not_found" in code:
+        return f"{peer.label} does not know the model {reply.model!r} (404): {quoted(said)}"
+    return (
+        f"There is no {peer.label} API at {peer.base_url} (404): {quoted(said)}; "
+        f"{_address(peer)}, and the model's name {reply.model!r}"
+    )
+
+
+def _until(date: str, now: float) -> float:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(date).timestamp() - now
+    except ValueError:
+        return math.nan

@@ -1,0 +1,218 @@
+"""HTTP as far as a model needs it: post JSON, read the answer as it comes.
+
+On h11, which is what the big clients use inside: a tenth of their import time,
+and the start of every run pays for it. One connection is kept between steps.
+Everything that goes wrong leaves as a `ProviderError` in one sentence, and the
+key never stands in it. What statuses mean says `failures`, where to connect
+`dial`, what the bytes mean each wire.
+"""
+
+import ssl
+import time
+import zlib
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol, cast
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import BadInput, ProviderError, Unreachable
+from refold.provider.dial import dial, place
+from refold.provider.failures import Peer, Reply, failure, masked, no_stream
+from refold.provider.line import Broken, Line
+
+_KEPT = 4  # connections that wait for the next request
+_LONGEST_REFUSAL = 64 * 1024
+_QUOTED = 2000
+
+
+class Patience(Struct, frozen=True):
+    """How long we wait, in seconds."""
+
+    connect: float = 10.0
+    idle: float = 120.0  # for the next byte, the first one too; keep-alives count
+
+
+class Answer:
+    """A 200, read as it comes. Say `enough` when the rest is only its end."""
+
+    def __init__(self, http: "Http", line: Line, reply: Reply) -> None:
+        self._http, self._line = http, line
+        self._unpack = _unpacking(reply.headers.get("content-encoding", ""))
+        self.reply = reply  # its `body` holds the beginning, to quote
+        self.whole = False
+
+    def enough(self) -> None:
+        self.whole = True
+
+    async def read(self) -> bytes:
+        """The next piece; empty when all was said."""
+        while packed := await self._http.next_chunk(self._line):
+            try:
+                chunk = self._unpack.decompress(packed) if self._unpack else packed
+            except zlib.error as error:
+                raise Broken(f"sent what is not packed as it says ({error})") from error
+            if chunk:
+                self._remember(chunk)
+                return chunk
+        self.whole = True
+        return b""
+
+    def _remember(self, chunk: bytes) -> None:
+        if len(self.reply.body) < _QUOTED:
+            self.reply = replace(self.reply, body=(self.reply.body + chunk)[:_QUOTED])
+
+
+class Http:
+    """One provider's server. Safe to share: every request has a line of its own."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        headers: Mapping[str, str] = {},
+        *,
+        secret: str = "",
+        patience: Patience | None = None,
+        proxy: str = "",
+    ) -> None:
+        self.peer, self._secret, self._proxy = peer, secret, proxy
+        self._patience = patience or Patience()
+        self._place = place(peer.base_url)
+        for name, value in headers.items():
+            # The library would quote the whole value in its complaint: the key.
+            if not (value.isascii() and value.isprintable()):
+                raise BadInput(
+                    f"{peer.key_env or name} holds a character that no key has: "
+                    "set it again, without quotes or line breaks"
+                )
+        self._headers = (
+            ("host", self._place.authority),
+            ("user-agent", "refold"),
+            ("content-type", "application/json"),
+            ("accept-encoding", "identity"),
+            *headers.items(),
+        )
+        self._waiting: list[Line] = []
+
+    @asynccontextmanager
+    async def post(
+        self, path: str, body: bytes, *, model: str = ""
+    ) -> AsyncGenerator[Answer, None]:
+        """Send, and read the answer inside. Leaving early closes the connection."""
+        line: Line | None = None
+        answer: Answer | None = None
+        try:
+            line = await self._connected()
+            answer = Answer(self, line, await self._ask(line, path, body, model))
+            yield answer
+        except Broken as error:
+            raise self._clean(
+                Unreachable(f"{self.peer.label} at {self.peer.base_url} {error}")
+            ) from error
+        except ProviderError as error:
+            self._clean(error)
+            raise
+        finally:
+            if line:
+                await self._let_go(line, keep=answer is not None and answer.whole)
+
+    async def aclose(self) -> None:
+        """Close what is kept open. The next request opens it again."""
+        while self._waiting:
+            await self._waiting.pop().aclose()
+
+    async def next_chunk(self, line: Line) -> bytes:
+        """The next piece of an answer's body; empty when it is over."""
+        idle = self._patience.idle
+        with anyio.move_on_after(idle):
+            return await line.next_chunk()
+        raise Broken(f"has sent nothing for {idle:g} s")
+
+    async def _ask(self, line: Line, path: str, body: bytes, model: str) -> Reply:
+        idle = self._patience.idle
+        target = self._place.path + path
+        await line.send(target, self._headers, body, idle)
+        reply: Reply | None = None
+        with anyio.move_on_after(idle):
+            reply = await line.head()
+        if reply is None:
+            raise Broken(f"has sent nothing for {idle:g} s")
+        reply = replace(reply, model=model, now=time.time())
+        if reply.status == 200 and "html" not in reply.headers.get("content-type", ""):
+            return reply
+        refusal = b""
+        while len(refusal) < _LONGEST_REFUSAL and (chunk := await self.next_chunk(line)):
+            refusal += chunk
+        reply = replace(reply, body=refusal)
+        judge = no_stream if reply.status == 200 else failure
+        raise judge(self.peer, reply)
+
+    async def _connected(self) -> Line:
+        while self._waiting:
+            line = self._waiting.pop()
+            if await line.ready():
+                return line
+            await line.aclose()
+        with anyio.move_on_after(self._patience.connect):
+            try:
+                return Line(await dial(self._place, self._proxy))
+            except OSError as error:
+                raise self._unreachable(_why(error)) from error
+            except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
+                raise self._unreachable("it hung up before we could ask") from error
+        raise self._unreachable(f"no connection within {self._patience.connect:g} s")
+
+    async def _let_go(self, line: Line, *, keep: bool) -> None:
+        if keep and len(self._waiting) < _KEPT:
+            self._waiting.append(line)
+        else:
+            await line.aclose()
+
+    def _unreachable(self, why: str) -> Unreachable:
+        peer = self.peer
+        look = " and ".join(
+            filter(None, (peer.url_env and f"check {peer.url_env}", peer.advice))
+        )
+        return Unreachable(
+            f"cannot reach {peer.label} at {peer.base_url}: {why}; {look or 'check the network'}"
+        )
+
+    def _clean(self, error: ProviderError) -> ProviderError:
+        error.args = tuple(masked(str(arg), self._secret) for arg in error.args)
+        return error
+
+
+def _why(error: OSError) -> str:
+    root: BaseException = error
+    while (cause := root.__cause__) is not None:
+        root = cause
+        if isinstance(cause, BaseExceptionGroup):
+            root = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
+    match root:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted here ({root.verify_message})"
+        case ssl.SSLError():
+            return f"it does not speak TLS as it should ({root.reason or root})"
+        case ConnectionRefusedError():
+            return "nobody listens there (connection refused)"
+        case OSError():
+            return root.strerror or str(root)
+        case _:
+            return str(root)
+
+
+class _Unpack(Protocol):
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _unpacking(encoding: str) -> _Unpack | None:
+    # We ask for plain bytes; some proxies pack them all the same.
+    match encoding.lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "x-gzip" | "deflate":
+            return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        case _:
+            raise Broken(f"packed its answer as {encoding!r}, which we did not ask for")

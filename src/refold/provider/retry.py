@@ -1,0 +1,98 @@
+"""A provider with patience: asks again when nothing has come yet.
+
+It has the shape of what it wraps. Only what may pass by itself is asked again
+(`Overloaded`, `Unreachable`), and never once a person could have seen a word:
+a second answer after half a first one would be shown twice.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Protocol, runtime_checkable
+
+import anyio
+from msgspec import Struct
+
+from refold.errors import Overloaded, Unreachable
+from refold.provider.port import Delta, Provider, Request, Retrying
+
+
+class Backoff(Struct, frozen=True):
+    """How often and how long, in seconds.
+
+    Full jitter: a random part of a ceiling that doubles, so that many who failed
+    together do not come back together. https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    """
+
+    retries: int = 3
+    first: float = 1.0  # the first ceiling
+    least: float = 0.1
+    longest: float = 60.0  # a provider that wants more is told to the person instead
+
+    def wait(self, retry: int, asked: float, dice: float) -> float:
+        """Before the n-th retry, n from 0, at least as long as the provider asked.
+
+        On top of what it asked, not instead: a small number would spend all
+        retries at once.
+        """
+        return asked + max(self.least, dice * min(self.first * 2**retry, self.longest))
+
+
+class Patient:
+    """`inner`, asked again while it is busy. `sleep` and `dice` can be put in by tests."""
+
+    def __init__(
+        self,
+        inner: Provider,
+        backoff: Backoff | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.inner, self._backoff = inner, backoff or Backoff()
+        self._sleep, self._dice = sleep, dice
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        retry = 0
+        while True:
+            begun = False
+            try:
+                async with aclosing(self.inner.stream(request)) as deltas:
+                    async for delta in deltas:
+                        begun = begun or not isinstance(delta, Retrying)
+                        yield delta
+                return
+            except (Overloaded, Unreachable) as error:
+                if begun or retry >= self._backoff.retries:
+                    raise
+                wait = self._wait(retry, error)
+                reason = str(error)
+            yield Retrying(wait, reason)
+            await self._sleep(wait)
+            retry += 1
+
+    async def aclose(self) -> None:
+        if isinstance(self.inner, _Closes):
+            await self.inner.aclose()
+
+    def _wait(self, retry: int, error: Overloaded | Unreachable) -> float:
+        asked = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
+        if asked > self._backoff.longest:
+            raise Overloaded(
+                f"{error}; it wants {_spoken(asked)} before the next try, and we wait "
+                f"{_spoken(self._backoff.longest)} at most: ask again then, or take "
+                "another model",
+                retry_after=asked,
+            ) from error
+        return self._backoff.wait(retry, asked, self._dice())
+
+
+@runtime_checkable
+class _Closes(Protocol):
+    async def aclose(self) -> None: ...
+
+
+def _spoken(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes"

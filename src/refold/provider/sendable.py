@@ -1,0 +1,73 @@
+"""What of a conversation can be sent, whatever models and tools have put in it.
+
+Providers refuse a whole history for one lone surrogate, one name with a space
+or one call whose arguments are no JSON object. So nothing of the talk enters a
+request except through here. What the journal holds stays as it was.
+"""
+
+import json
+import math
+import re
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw
+
+from refold.values.clean import clean
+from refold.values.messages import Message, Text
+
+
+def text(words: str) -> str:
+    """`words` without what a strict reader of JSON refuses."""
+    return clean(words).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def words(message: Message) -> tuple[str, ...]:
+    """The texts of a message that say something. Blank ones are refused by some."""
+    return tuple(
+        text(p.text) for p in message.parts if isinstance(p, Text) and p.text.strip()
+    )
+
+
+def name(called: str) -> str:
+    """A tool's name as every provider takes it. A model may have called anything."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", called)[:64] or "unnamed"
+
+
+def arguments(raw: Raw) -> Raw:
+    """A call's arguments as a JSON object.
+
+    What is none is wrapped, so that the model reads back what it really said.
+    """
+    written = bytes(raw)
+    try:
+        msgspec.json.decode(written, type=dict[str, Any])
+        if b"\\u0000" not in written:
+            return raw
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        found = _cleaned(json.loads(written or b"{}"))
+        if isinstance(found, dict):
+            return Raw(msgspec.json.encode(found))
+    except (ValueError, RecursionError):
+        pass
+    said = written.decode("utf-8", "replace")
+    return Raw(msgspec.json.encode({"not_a_json_object": text(said)}))
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case str():
+            return text(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case int() if not -(2**63) <= value < 2**64:
+            return str(value)
+        case dict():
+            found = cast("dict[str, Any]", value)
+            return {text(k): _cleaned(v) for k, v in found.items()}
+        case list():
+            return [_cleaned(v) for v in cast("list[Any]", value)]
+        case _:
+            return value

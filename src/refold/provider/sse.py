@@ -1,0 +1,68 @@
+"""Lines and server-sent events out of bytes, however the bytes were cut.
+
+Follows the WHATWG rules: a line ends with CR, LF or both, an event with an
+empty line, lines that begin with a colon are only there to keep the connection
+warm. What an event means is its wire's business.
+"""
+
+_LONGEST = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
+
+
+class Overlong(ValueError):
+    """One line never ended. Whoever sends that does not speak our protocol."""
+
+
+class Lines:
+    """Whole lines, without their ends. What has no end yet waits for it."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._after_cr = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        elif chunk:
+            self._after_cr = False
+        self._rest += chunk
+        if b"\n" not in chunk:
+            if len(self._rest) > _LONGEST:
+                raise Overlong
+            return []
+        *whole, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
+        return whole
+
+    def end(self) -> list[bytes]:
+        """What came after the last line end."""
+        return [bytes(self._rest)] if self._rest else []
+
+
+class Events:
+    """The data of whole events. An event that was cut off is none."""
+
+    def __init__(self) -> None:
+        self._lines, self._data = Lines(), list[bytes]()
+        self._first = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        found: list[bytes] = []
+        for line in self._lines.feed(chunk):
+            if self._first:  # some servers begin with a byte order mark
+                line, self._first = line.removeprefix(b"\xef\xbb\xbf"), False
+            if not line:
+                if self._data:
+                    found.append(b"\n".join(self._data))
+                    self._data = []
+            elif line.startswith(b"data:"):
+                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line == b"data":
+                self._data.append(b"")
+        return found
+
+    def end(self) -> list[bytes]:
+        return []

@@ -1,0 +1,150 @@
+"""What every provider must do, as tests anybody can run on theirs.
+
+class TestMine(ProviderContract):
+    def saying(self, *replies):  # a context: a provider that gives these answers
+        return my_server_and_client(replies)
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import TypeVar
+
+import anyio
+import msgspec
+import pytest
+
+from refold.errors import ProviderError
+from refold.provider.port import (
+    CallDelta,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.testing.scripted import Reply
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text
+from refold.values.usage import Usage
+
+T = TypeVar("T")
+
+QUESTION = Request(Log([Spoken(1, Message("user", (Text("Will it rain? ☂"),)))]))
+WORDS = 'Take an umbrella. ☂ 🌧️ "quoted"\n\ttabbed \\ slashed'
+CALLS = (("read_file", '{"path":"sky.txt"}'), ("grep", '{"pattern":"☂ \\"x\\""}'))
+
+
+class ProviderContract:
+    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+        """A provider that answers the n-th request with the n-th reply."""
+        raise NotImplementedError
+
+    def test_words_come_whole_and_done_comes_last(self) -> None:
+        found = self._ask(Reply(WORDS))
+
+        assert _words(found) == WORDS
+        assert [type(d) for d in found].index(Done) == len(found) - 1
+
+    def test_what_it_thought_is_kept_apart_from_what_it_said(self) -> None:
+        found = self._ask(Reply("Yes.", thinking="Clouds. ☁"))
+
+        thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
+        assert (thought, _words(found)) == ("Clouds. ☁", "Yes.")
+
+    def test_calls_come_with_their_name_first_and_their_arguments_whole(self) -> None:
+        found = self._ask(Reply("Let me look.", CALLS))
+
+        assert _calls(found) == [(n, msgspec.json.decode(a)) for n, a in CALLS]
+        assert found[-1].stop == "calls"  # type: ignore[union-attr]  # Done is last
+
+    def test_an_answer_cut_by_its_limit_says_so(self) -> None:
+        found = self._ask(Reply("Take an", stop="length"))
+
+        assert isinstance(found[-1], Done)
+        assert found[-1].stop == "length"
+
+    def test_tokens_are_counted(self) -> None:
+        found = self._ask(Reply("Yes.", usage=Usage(fresh=7, output=3)))
+
+        assert isinstance(found[-1], Done)
+        assert (found[-1].usage.input, found[-1].usage.output) == (7, 3)
+
+    def test_it_keeps_no_conversation(self) -> None:
+        async def use(provider: Provider) -> list[str]:
+            return [_words(await _heard(provider)) for _ in range(2)]
+
+        assert self._with(use, Reply("One."), Reply("Two.")) == ["One.", "Two."]
+
+    def test_two_questions_at_once_get_an_answer_each(self) -> None:
+        async def use(provider: Provider) -> list[str]:
+            found = list[str]()
+
+            async def ask() -> None:
+                found.append(_words(await _heard(provider)))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                group.start_soon(ask)
+            return sorted(found)
+
+        assert self._with(use, Reply("One."), Reply("Two.")) == ["One.", "Two."]
+
+    def test_whoever_stops_listening_can_ask_again(self) -> None:
+        async def use(provider: Provider) -> str:
+            async with aclosing(provider.stream(QUESTION)) as deltas:
+                await anext(deltas)
+            return _words(await _heard(provider))
+
+        assert self._with(use, Reply("x" * 3000), Reply("Two.")) == "Two."
+
+    def test_cancelling_passes_through_at_once(self) -> None:
+        async def use(provider: Provider) -> tuple[bool, str]:
+            with anyio.CancelScope() as scope:
+                async with aclosing(provider.stream(QUESTION)) as deltas:
+                    async for _ in deltas:
+                        scope.cancel()
+                        await anyio.lowlevel.checkpoint()
+            return scope.cancelled_caught, _words(await _heard(provider))
+
+        found = self._with(use, Reply("x" * 3000), Reply("Two."))
+
+        assert found == (True, "Two.")
+
+    def test_nothing_but_a_provider_error_comes_out(self) -> None:
+        async def use(provider: Provider) -> None:
+            await _heard(provider)
+
+        with pytest.raises(ProviderError):
+            self._with(use)
+
+    def _ask(self, *replies: Reply) -> list[Delta]:
+        return self._with(_heard, *replies)
+
+    def _with(self, use: Callable[[Provider], Awaitable[T]], *replies: Reply) -> T:
+        async def inside() -> T:
+            async with self.saying(*replies) as provider:
+                return await use(provider)
+
+        return anyio.run(inside)
+
+
+async def _heard(provider: Provider) -> list[Delta]:
+    stream: AsyncGenerator[Delta, None] = provider.stream(QUESTION)
+    async with aclosing(stream) as deltas:
+        return [delta async for delta in deltas]
+
+
+def _words(found: list[Delta]) -> str:
+    return "".join(d.text for d in found if isinstance(d, TextDelta))
+
+
+def _calls(found: list[Delta]) -> list[tuple[str, object]]:
+    pieces = [d for d in found if isinstance(d, CallDelta)]
+    names = dict[int, str]()
+    arguments = dict[int, str]()
+    for piece in pieces:
+        assert piece.name or piece.index in names, "a call began without its name"
+        names.setdefault(piece.index, piece.name)
+        arguments[piece.index] = arguments.get(piece.index, "") + piece.arguments
+    return [(names[i], msgspec.json.decode(arguments[i])) for i in names]

@@ -1,0 +1,358 @@
+"""Everything a server, a network or a person's settings can do wrong."""
+
+import gzip
+import json
+import socket
+from collections.abc import Callable
+from contextlib import aclosing
+
+import anyio
+import pytest
+from wires import KEY, WIRES, asking, heard, message, request, said, words
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.catalog import connect, find
+from refold.provider.port import Done
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import SSE, WireName, answer
+from refold.testing.wire_server import Answer, Pause, wire_server
+
+HTML = {"content-type": "text/html"}
+LABELS = {"anthropic": "Anthropic", "openai-chat": "OpenAI", "ollama": "Ollama"}
+
+
+def failing(wire: WireName, *answers: Answer, idle: float = 5.0) -> ProviderError:
+    """The error an answer leads to. The key is never in it."""
+    with pytest.raises(ProviderError) as caught:
+        said(wire, *answers, idle=idle)
+    assert KEY not in str(caught.value)
+    return caught.value
+
+
+def error(message: str, **more: object) -> bytes:
+    return json.dumps({"type": "error", "error": {"message": message, **more}}).encode()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Refused),
+        (401, Refused),
+        (402, Refused),
+        (403, Refused),
+        (404, Refused),
+        (408, Overloaded),
+        (413, TooLong),
+        (422, Refused),
+        (429, Overloaded),
+        (500, Overloaded),
+        (502, Overloaded),
+        (503, Overloaded),
+        (504, Overloaded),
+        (529, Overloaded),
+        (307, Refused),
+    ],
+)
+def test_every_status_has_its_error_and_its_words_are_quoted(
+    wire: WireName, status: int, kind: type[ProviderError]
+) -> None:
+    found = failing(wire, Answer(error("this is why"), status))
+
+    assert type(found) is kind
+    assert str(status) in str(found)
+    assert status == 307 or "this is why" in str(found)
+
+
+@pytest.mark.parametrize(
+    "wording",
+    [
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000",
+        "This model's maximum context length is 8192 tokens. However, you requested 9000",
+        "the request exceeds the available context size, try increasing it",
+        "prompt too long; exceeded max context length by 4 tokens",
+    ],
+)
+def test_a_full_window_is_known_by_each_ones_wording(wording: str) -> None:
+    assert type(failing("anthropic", Answer(error(wording), 400))) is TooLong
+
+
+def test_openais_code_for_a_full_window_is_enough() -> None:
+    body = error("no.", type="invalid_request_error", code="context_length_exceeded")
+
+    assert type(failing("openai-chat", Answer(body, 400))) is TooLong
+
+
+def test_a_quota_that_is_used_up_is_not_asked_for_again() -> None:
+    body = error(
+        "You exceeded your quota", type="insufficient_quota", code="insufficient_quota"
+    )
+
+    found = failing("openai-chat", Answer(body, 429))
+
+    assert type(found) is Refused
+    assert "paid" in str(found)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat"])
+def test_a_wrong_key_names_its_variable_and_not_the_key(wire: WireName) -> None:
+    found = failing(wire, Answer(error(f"invalid key {KEY} or sk-proj-OTHERSECRET"), 401))
+
+    assert find(wire).key_env in str(found)
+    assert "OTHERSECRET" not in str(found)
+
+
+def test_a_key_echoed_inside_a_stream_is_masked_too() -> None:
+    body = b"data: " + error(f"bad {KEY}", type="authentication_error") + b"\n\n"
+
+    assert "[the key]" in str(failing("anthropic", Answer(body, headers=SSE)))
+
+
+def test_an_unknown_model_is_named() -> None:
+    found = failing("ollama", Answer(b'{"error":"model \\"m-1\\" not found"}', 404))
+
+    assert "does not know the model 'm-1'" in str(found)
+
+
+def test_a_404_that_is_a_web_page_names_the_address() -> None:
+    found = failing("anthropic", Answer(b"<html>nginx</html>", 404, HTML))
+
+    assert "http://127.0.0.1" in str(found)
+    assert "ANTHROPIC_BASE_URL" in str(found)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_login_page_never_becomes_words(wire: WireName) -> None:
+    found = failing(wire, Answer(b"<html>please log in</html>", headers=HTML))
+
+    assert type(found) is Refused
+    assert "text/html" in str(found)
+    assert "<html>please" in str(found)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        Answer(gzip.compress(b"data: {}")[:20]),
+        Answer(b"not gzip", headers={"content-encoding": "gzip"}),
+        Answer(b"x", headers={"content-encoding": "br"}),
+        Answer(b"\x00\xff" * 40 + b"\n"),
+        Answer(b""),
+        Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n"),
+        Answer(raw=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+    ],
+    ids=str,
+)
+def test_garbage_is_an_error_worth_another_try(wire: WireName, garbage: Answer) -> None:
+    assert type(failing(wire, garbage)) is Unreachable
+
+
+def test_a_whole_answer_that_was_packed_unasked_is_read() -> None:
+    whole = answer("anthropic", Reply("Yes."))
+    assert isinstance(whole.body, bytes)
+    packed = Answer(gzip.compress(whole.body), headers={**SSE, "content-encoding": "gzip"})
+
+    assert words(said("anthropic", packed)) == "Yes."
+
+
+def test_a_server_that_does_not_stream_is_named() -> None:
+    plain = Answer(
+        b'{"choices":[{"message":{}}]}', headers={"content-type": "application/json"}
+    )
+
+    found = failing("openai-chat", plain)
+
+    assert type(found) is Refused
+    assert "application/json" in str(found)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    "every", [pytest.param(1, marks=pytest.mark.slow), pytest.param(41)]
+)
+def test_an_answer_cut_at_any_byte_is_never_an_answer(wire: WireName, every: int) -> None:
+    whole = answer(wire, Reply("Hi", (("look", '{"a":1}'),)))
+    body = whole.body
+    assert isinstance(body, bytes)
+    parts = [body[:at] for at in range(0, len(body) - 1, every)]
+
+    async def use() -> list[str]:
+        answers = [Answer(part, headers=whole.headers, then="cut") for part in parts]
+        async with asking(wire, *answers) as (provider, _):
+            return [await _outcome(lambda: heard(provider)) for _ in parts]
+
+    found = anyio.run(use)
+
+    assert {*found} == {"Unreachable"}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_connection_that_breaks_after_the_last_word_takes_nothing_back(
+    wire: WireName,
+) -> None:
+    whole = answer(wire, Reply("Yes."))
+
+    found = said(wire, Answer(whole.body, headers=whole.headers, then="cut"))
+
+    assert words(found) == "Yes."
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("kept", [0, 1, 40])
+def test_silence_ends_by_itself_before_and_after_the_first_byte(
+    wire: WireName, kept: int
+) -> None:
+    whole = answer(wire, Reply("Hello there"))
+    assert isinstance(whole.body, bytes)
+
+    found = failing(wire, Answer(whole.body[:kept], headers=SSE, then="hang"), idle=0.05)
+
+    assert type(found) is Unreachable
+    assert "nothing for 0.05 s" in str(found)
+
+
+def test_a_server_that_never_answers_at_all_is_given_up() -> None:
+    assert "nothing for 0.05 s" in str(failing("ollama", Answer(before=9), idle=0.05))
+
+
+def test_signs_of_life_keep_a_silent_stream_open() -> None:
+    whole = answer("anthropic", Reply("Yes."))
+    assert isinstance(whole.body, bytes)
+    slow = (b": hold on\n\n", Pause(0.06), b": hold on\n\n", Pause(0.06), whole.body)
+
+    found = said("anthropic", Answer(slow, headers=SSE), idle=0.1)
+
+    assert words(found) == "Yes."
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_a_stop_ends_the_connection_at_once(wire: WireName, when: str) -> None:
+    whole = answer(wire, Reply("x" * 100))
+    assert isinstance(whole.body, bytes)
+    begun = Answer(whole.body[:500], headers=whole.headers, then="hang")
+
+    async def use() -> float:
+        silent = Answer(before=60)
+        async with asking(wire, silent if when == "before" else begun) as (
+            provider,
+            server,
+        ):
+            start = anyio.current_time()
+            with anyio.move_on_after(0.05):
+                await heard(provider)
+            took = anyio.current_time() - start
+            while when == "within" and server.open:
+                await anyio.lowlevel.checkpoint()
+            return took
+
+    assert anyio.run(use) < 1.0
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_steps_share_one_connection(wire: WireName) -> None:
+    async def use() -> tuple[int, int]:
+        answers = [answer(wire, Reply("Yes.")) for _ in range(4)]
+        async with asking(wire, *answers) as (provider, server):
+            for _ in answers:
+                await heard(provider)
+            return len(server.heard), server.connections
+
+    assert anyio.run(use) == (4, 1)
+
+
+@pytest.mark.parametrize("said_so", [True, False])
+def test_a_connection_the_server_has_closed_is_not_used_again(said_so: bool) -> None:
+    once = answer("anthropic", Reply("Yes."))
+    assert isinstance(once.body, bytes)
+    length = {**once.headers, "content-length": str(len(once.body))}
+    closing = Answer(once.body, headers={**once.headers, "connection": "close"})
+    if not said_so:
+        closing = Answer(once.body, headers=length, then="cut")
+
+    async def use() -> int:
+        async with asking("anthropic", closing, once) as (provider, server):
+            await heard(provider)
+            while server.open:
+                await anyio.lowlevel.checkpoint()
+            await heard(provider)
+            return server.connections
+
+    assert anyio.run(use) == 2
+
+
+def test_one_provider_serves_one_event_loop_after_another() -> None:
+    provider = connect(find("ollama"), {"OLLAMA_HOST": "127.0.0.1:1"})
+    found = list[str]()
+
+    async def use() -> None:
+        found.append(await _outcome(lambda: heard(provider)))
+
+    anyio.run(use)
+    anyio.run(use)
+
+    assert found == ["Unreachable"] * 2
+
+
+def test_a_refused_connection_says_where_and_what_to_check() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    provider = connect(find("ollama"), {"OLLAMA_HOST": f"127.0.0.1:{port}"})
+
+    with pytest.raises(Unreachable) as caught:
+        anyio.run(heard, provider)
+
+    assert str(caught.value) == (
+        f"cannot reach Ollama at http://127.0.0.1:{port}: nobody listens there "
+        "(connection refused); check OLLAMA_HOST and start it with `ollama serve`"
+    )
+
+
+def test_an_unknown_host_is_named() -> None:
+    provider = connect(find("ollama"), {"OLLAMA_HOST": "http://no-such-host.invalid"})
+
+    with pytest.raises(Unreachable, match=r"no-such-host\.invalid.*check OLLAMA_HOST"):
+        anyio.run(heard, provider)
+
+
+def test_tls_to_a_server_without_it_says_so() -> None:
+    async def use() -> str:
+        async with wire_server(Answer(raw=b"HTTP/1.1 400 no TLS here\r\n\r\n")) as server:
+            url = server.url.replace("http:", "https:")
+            provider = connect(find("openai"), {"OPENAI_BASE_URL": url})
+            with pytest.raises(Unreachable) as caught:
+                await heard(provider)
+            return str(caught.value)
+
+    assert "TLS" in anyio.run(use)
+
+
+def test_what_came_before_the_error_has_been_told() -> None:
+    whole = answer("openai-chat", Reply("Hello wor"))
+    assert isinstance(whole.body, bytes)
+    cut = Answer(whole.body[:-200], headers=SSE, then="cut")
+
+    async def use() -> str:
+        told = ""
+        async with asking("openai-chat", cut) as (provider, _):
+            with pytest.raises(Unreachable):  # noqa: PT012 what came before counts
+                async with aclosing(
+                    provider.stream(request(message("user", "?")))
+                ) as deltas:
+                    async for delta in deltas:
+                        assert not isinstance(delta, Done)
+                        told += getattr(delta, "text", "")
+        return told
+
+    assert anyio.run(use) == "Hello wor"
+
+
+async def _outcome(ask: Callable[[], object]) -> str:
+    try:
+        await ask()  # type: ignore[misc]  # any coroutine
+    except ProviderError as error:
+        return type(error).__name__
+    return "answer"

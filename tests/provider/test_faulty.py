@@ -1,0 +1,49 @@
+"""The provider that fails on purpose does fail, and exactly where it was told to."""
+
+import anyio
+import pytest
+from wires import heard, words
+
+from refold.errors import Overloaded
+from refold.provider.port import CallDelta, Delta, Done, TextDelta
+from refold.testing.faulty import FaultyProvider
+
+CALLS = [("look", "{}"), ("book", '{"to":1}')]
+
+
+def told(provider: FaultyProvider) -> list[Delta]:
+    return anyio.run(heard, provider)
+
+
+def test_it_raises_after_so_many_deltas_and_then_behaves() -> None:
+    provider = FaultyProvider("abc", fault=Overloaded("busy"), after=2)
+
+    with pytest.raises(Overloaded):
+        told(provider)
+    assert words(told(provider)) == "abc"
+
+
+def test_it_can_end_without_done() -> None:
+    assert told(FaultyProvider("abc", fault="silence", after=1)) == [TextDelta("a")]
+
+
+def test_it_can_say_nothing_more_for_ever() -> None:
+    async def use() -> bool:
+        with anyio.move_on_after(0.02) as scope:
+            await heard(FaultyProvider("abc", fault="hang", after=1))
+        return scope.cancelled_caught
+
+    assert anyio.run(use)
+
+
+def test_it_can_give_every_call_the_same_id() -> None:
+    found = told(FaultyProvider(CALLS, fault="same ids"))
+
+    assert [d.id for d in found if isinstance(d, CallDelta) and d.id] == ["theirs"] * 2
+
+
+def test_it_can_break_arguments_off_and_end_well_all_the_same() -> None:
+    found = told(FaultyProvider(CALLS, fault="garbled"))
+
+    assert "".join(d.arguments for d in found if isinstance(d, CallDelta)) == '{{"to":1'
+    assert isinstance(found[-1], Done)

@@ -1,0 +1,156 @@
+"""Our three wires against aimock, a mock of all their servers that nobody here wrote.
+
+`npm install --prefix .peers @copilotkit/aimock@1.43.0`, or say where with REFOLD_PEERS.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+from wires import KEY, WIRES, heard, message, request, words
+
+from refold.errors import Overloaded, ProviderError, Unreachable
+from refold.provider.catalog import connect, find
+from refold.provider.port import CallDelta, Delta, Done, Request, ThinkingDelta
+from refold.testing.wire_answers import WireName
+from refold.values.messages import ToolCall, ToolResult
+
+PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[2] / ".peers")
+PROGRAM = PEERS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+NODE = shutil.which("node") or ""
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.skipif(not PROGRAM.exists(), reason=f"aimock is not in {PEERS}"),
+    pytest.mark.skipif(not NODE, reason="node is not installed"),
+]
+
+FIXTURES = {
+    "fixtures": [
+        {"match": {"toolCallId": "call-3"}, "response": {"content": "It will rain."}},
+        {
+            "match": {"userMessage": "weather"},
+            "response": {
+                "toolCalls": [{"name": "look", "arguments": json.dumps({"where": "up ☁"})}]
+            },
+        },
+        {
+            "match": {"userMessage": "think"},
+            "response": {"content": "Yes.", "reasoning": "Clouds, so rain."},
+        },
+        {
+            "match": {"userMessage": "busy"},
+            "response": {"error": {"message": "slow down", "type": "x"}, "status": 429},
+        },
+        {
+            "match": {"userMessage": "cut"},
+            "response": {"content": "A long answer that breaks off somewhere." * 9},
+            "truncateAfterChunks": 3,
+            "chunkSize": 5,
+        },
+        {
+            "match": {"userMessage": "hello"},
+            "response": {"content": "Hello! ☂ How are you?"},
+        },
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    fixtures = tmp_path_factory.mktemp("aimock") / "fixtures.json"
+    fixtures.write_text(json.dumps(FIXTURES), encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [NODE, str(PROGRAM), "-p", str(port), "-f", str(fixtures), "--strict"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        anyio.run(_until_it_listens, port)
+        yield f"http://127.0.0.1:{port}"
+        server.terminate()
+
+
+async def _until_it_listens(port: int) -> None:
+    with anyio.fail_after(30):
+        while True:
+            try:
+                await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+            except OSError:
+                await anyio.sleep(0.05)
+            else:
+                return
+
+
+def ask(wire: WireName, url: str, *said: str) -> list[Delta]:
+    return _asked(wire, url, request(*(message("user", words) for words in said)))
+
+
+def _asked(wire: WireName, url: str, asking: Request) -> list[Delta]:
+    spec = find(wire)
+    base = url + "/v1" if wire == "openai-chat" else url
+
+    async def use() -> list[Delta]:
+        provider = connect(spec, {spec.url_env: base, spec.key_env: KEY}, idle=5)
+        try:
+            return await heard(provider, asking)
+        finally:
+            await provider.aclose()
+
+    return anyio.run(use)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_words_are_read(wire: WireName, url: str) -> None:
+    found = ask(wire, url, "hello")
+
+    assert words(found) == "Hello! ☂ How are you?"
+    assert isinstance(found[-1], Done)
+    assert found[-1].stop == "end"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_calls_are_read_and_their_results_understood(wire: WireName, url: str) -> None:
+    found = ask(wire, url, "weather")
+
+    pieces = [d for d in found if isinstance(d, CallDelta)]
+    arguments = "".join(p.arguments for p in pieces)
+    assert (pieces[0].name, msgspec.json.decode(arguments)) == ("look", {"where": "up ☁"})
+    assert isinstance(found[-1], Done)
+    assert found[-1].stop == "calls"
+
+    call = ToolCall("call-3", "look", Raw(arguments.encode()), pieces[0].id)
+    talk = (message("user", "weather"), message("assistant", call))
+    after = request(*talk, message("tool", ToolResult("call-3", "clouds")))
+    if wire != "ollama":  # it matches results by their id only
+        assert words(_asked(wire, url, after)) == "It will rain."
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat"])  # it misnames Ollama's
+def test_thinking_is_kept_apart(wire: WireName, url: str) -> None:
+    found = ask(wire, url, "think")
+
+    assert words(found) == "Yes."
+    thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
+    assert thought == "Clouds, so rain."
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [("busy", Overloaded), ("cut", Unreachable), ("nobody wrote this", ProviderError)],
+)
+def test_what_goes_wrong_is_an_error(
+    wire: WireName, url: str, said: str, kind: type[ProviderError]
+) -> None:
+    with pytest.raises(kind):
+        ask(wire, url, said)

@@ -1,0 +1,159 @@
+"""A verdict on our client by LLMock, a fault server that nobody here wrote."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import Raw
+from wires import heard, message, request, words
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong
+from refold.provider.catalog import connect, find
+from refold.provider.port import CallDelta, Delta, Retrying
+from refold.provider.retry import Backoff, Patient
+from refold.values.tools import ToolSpec
+
+pytest.importorskip("llmock", reason="llmock is not installed")
+
+pytestmark = [
+    pytest.mark.peer,
+    # Its server closes its sockets when the program ends, not when the test does.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+WIRES = ("anthropic", "openai")
+QUICK = Backoff(first=0.3)
+TOOL = ToolSpec(
+    "look",
+    "Look out of the window.",
+    Raw(b'{"type":"object","properties":{"where":{"type":"string"}},"required":["where"]}'),
+)
+
+
+def asked(
+    llmock: Any, name: str, *, idle: float = 5.0, times: int = 1
+) -> list[list[Delta]]:
+    """What comes of asking so many times; an error is an empty answer."""
+    spec = find(name)
+
+    async def use() -> list[list[Delta]]:
+        provider = connect(spec, llmock.env(), idle=idle)
+        patient = Patient(provider, QUICK, dice=lambda: 1.0)
+        asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
+        found: list[list[Delta]] = []
+        for _ in range(times):
+            try:
+                found.append(await heard(patient, asking))
+            except ProviderError:
+                found.append([])
+        await provider.aclose()
+        return found
+
+    return anyio.run(use)
+
+
+def clean(llmock: Any) -> None:
+    """Nothing is wrong, and nothing is doubtful but one thing it cannot know.
+
+    After a corrupt chunk it may not see in time that we have left.
+    """
+    llmock.assert_resilient()
+    assert {w.code for w in llmock.verdict().warnings} <= {"malformed_chunk_ignored"}
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(lambda m: m.rate_limit(times=2, retry_after=0.4), id="429"),
+        pytest.param(lambda m: m.fail(529, times=2), id="529"),
+        pytest.param(lambda m: m.fail(503, times=3), id="503"),
+        pytest.param(lambda m: m.disconnect(after_chunks=0), id="dropped"),
+        pytest.param(lambda m: m.truncate(after_chunks=0), id="cut"),
+        pytest.param(lambda m: m.corrupt(after_chunks=0), id="corrupt"),
+    ],
+)
+def test_what_passes_by_itself_is_survived(
+    llmock: Any, name: str, fault: Callable[[Any], object]
+) -> None:
+    llmock.reply("No rain.", times=None)
+    fault(llmock)
+
+    (found,) = asked(llmock, name)
+
+    assert any(isinstance(d, Retrying) for d in found)
+    assert words(found) == "No rain."
+    clean(llmock)
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("kind", ["truncate", "disconnect", "corrupt"])
+def test_half_an_answer_is_an_error_and_asking_again_is_left_to_others(
+    llmock: Any, name: str, kind: str
+) -> None:
+    llmock.reply("No rain at all, and none to come.", times=2)
+    getattr(llmock, kind)(after_chunks=5)
+
+    found = asked(llmock, name, times=2)
+
+    assert found[0] == []
+    assert words(found[1])
+    clean(llmock)
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_a_stream_that_stalls_is_given_up(llmock: Any, name: str) -> None:
+    llmock.stall(after_chunks=5, seconds=3).reply("No rain at all, and none to come.")
+
+    assert asked(llmock, name, idle=0.3) == [[]]
+
+    llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_what_will_not_change_is_not_asked_again(
+    llmock: Any, name: str, status: int
+) -> None:
+    llmock.fail(status, times=None)
+
+    assert asked(llmock, name) == [[]]
+
+    assert len(llmock.requests) == 1
+    llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_its_errors_are_what_they_are_out_there(llmock: Any, name: str) -> None:
+    async def use() -> list[type[ProviderError]]:
+        provider = connect(find(name), llmock.env())
+        found: list[type[ProviderError]] = []
+        for fault in (
+            lambda: llmock.context_overflow(),
+            lambda: llmock.fail(401),
+            lambda: llmock.rate_limit(),
+        ):
+            fault()
+            with pytest.raises(ProviderError) as caught:
+                await heard(provider, request(message("user", f"Rain {len(found)}?")))
+            found.append(type(caught.value))
+        await provider.aclose()
+        return found
+
+    assert anyio.run(use) == [TooLong, Refused, Overloaded]
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_calls_are_read_whole_or_broken(llmock: Any, name: str) -> None:
+    llmock.call_tool("look", {"where": "up"})
+    (whole,) = asked(llmock, name)
+    llmock.break_tool_call("malformed_arguments")
+    (broken,) = asked(llmock, name)
+
+    calls = [[d for d in found if isinstance(d, CallDelta)] for found in (whole, broken)]
+    assert [c.name for c in calls[0] if c.name] == ["look"]
+    assert "".join(c.arguments for c in calls[0]).replace(" ", "") == '{"where":"up"}'
+    assert calls[1]
+    llmock.assert_resilient(strict=True)

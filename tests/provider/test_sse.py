@@ -1,0 +1,40 @@
+"""Lines and events out of bytes, wherever the bytes are cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.provider.sse import Events, Lines
+
+
+def all_of(splitter: Lines | Events, *chunks: bytes) -> list[bytes]:
+    return [found for c in chunks for found in splitter.feed(c)] + splitter.end()
+
+
+STREAM = (
+    b"\xef\xbb\xbf: keep-alive\n\nevent: x\ndata: one\n\ndata:two\ndata: three\ndata\n\n"
+    b"id: 7\nretry: 9\n\ndata:  spaced\n\n: bye\n\ndata: never finished\n"
+)
+EVENTS = [b"one", b"two\nthree\n", b" spaced"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_are_the_same_for_every_line_end_and_cut(end: bytes, size: int) -> None:
+    stream = STREAM.replace(b"\n", end)
+    chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+
+    assert all_of(Events(), *chunks) == EVENTS
+
+
+@given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"", b"data: x"])), st.data())
+def test_cutting_changes_nothing(parts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(parts)
+    cut = data.draw(st.integers(0, len(whole)))
+
+    for splitter in (Lines, Events):
+        assert all_of(splitter(), whole) == all_of(splitter(), whole[:cut], whole[cut:])
+
+
+def test_a_line_at_the_end_needs_no_line_end() -> None:
+    assert all_of(Lines(), b'{"a":1}\n{"b"', b":2}") == [b'{"a":1}', b'{"b":2}']

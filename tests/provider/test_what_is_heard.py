@@ -1,0 +1,329 @@
+"""Answers as providers stream them, and what the wires make of them.
+
+Each stream keeps an oddity that some real server has; the name says which.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from wires import WIRES, said, words
+
+from refold.errors import ProviderError, Unreachable
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import NDJSON, SSE, WireName, answer, ndjson, sse
+from refold.testing.wire_server import Answer
+from refold.values.usage import Usage
+
+FULL = Reply(
+    "Let me look. ☂",
+    (("look", '{"where":"up ☁"}'), ("book", "{}")),
+    thinking="Clouds?",
+    usage=Usage(fresh=7, cached=100, cache_write=20, output=30, reasoning=4),
+)
+
+
+def anthropic(*events: dict[str, Any]) -> list[Delta]:
+    start = {
+        "type": "message_start",
+        "message": {"model": "c", "usage": {"input_tokens": 5}},
+    }
+    end = (
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    )
+    body = b"".join(sse(e) for e in (start, *events, *end))
+    return said("anthropic", Answer(body, headers=SSE))
+
+
+def openai(*chunks: dict[str, Any], finish: str = "stop", done: bool = True) -> list[Delta]:
+    last = {"choices": [{"delta": {}, "finish_reason": finish}]}
+    body = b"".join(sse(c) for c in (*chunks, last))
+    return said("openai-chat", Answer(body + b"data: [DONE]\n\n" * done, headers=SSE))
+
+
+def ollama(*parts: dict[str, Any]) -> list[Delta]:
+    end = {"done": True, "done_reason": "stop", "prompt_eval_count": 5, "eval_count": 2}
+    body = b"".join(ndjson(p) for p in (*parts, end))
+    return said("ollama", Answer(body, headers=NDJSON))
+
+
+def choice(**delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta}]}
+
+
+def block(
+    index: int, block: dict[str, Any], *deltas: dict[str, Any]
+) -> list[dict[str, Any]]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": block},
+        *({"type": "content_block_delta", "index": index, "delta": d} for d in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_every_wire_tells_the_same_answer(wire: WireName) -> None:
+    found = said(wire, answer(wire, FULL))
+
+    thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
+    calls = [d for d in found if isinstance(d, CallDelta)]
+    assert (thought, words(found)) == ("Clouds?", "Let me look. ☂")
+    assert [d.name for d in calls if d.name] == ["look", "book"]
+    for name, arguments in FULL.calls:
+        index = next(d.index for d in calls if d.name == name)
+        assert "".join(d.arguments for d in calls if d.index == index) == arguments
+    assert isinstance(found[-1], Done)
+    assert found[-1].stop == "calls"
+    assert found[-1].usage.input == 127  # every provider counts them another way
+    assert found[-1].usage.output == 30
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat"])
+def test_tokens_from_the_cache_and_of_thought_are_kept_apart(wire: WireName) -> None:
+    found = said(wire, answer(wire, FULL))
+
+    assert isinstance(found[-1], Done)
+    assert found[-1].usage == FULL.usage
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7])
+def test_it_does_not_matter_where_the_bytes_are_cut(wire: WireName, size: int) -> None:
+    whole = answer(wire, FULL)
+    assert isinstance(whole.body, bytes)
+    crlf = whole.body.replace(b"\n", b"\r\n")
+    cut = tuple(crlf[at : at + size] for at in range(0, len(crlf), size))
+    expected = said(wire, whole)
+
+    assert said(wire, Answer(cut, headers=whole.headers)) == expected
+
+
+def test_a_thinking_block_closes_with_its_signature() -> None:
+    found = anthropic(
+        *block(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "Hm."},
+            {"type": "signature_delta", "signature": "c2ln"},
+        ),
+        *block(1, {"type": "redacted_thinking", "data": "cmVk"}),
+    )
+
+    assert found[:-1] == [
+        ThinkingDelta("Hm."),
+        ThinkingDelta("", "anthropic", Raw(b'{"signature":"c2ln"}')),
+        ThinkingDelta("", "anthropic", Raw(b'{"redacted":"cmVk"}')),
+    ]
+
+
+def test_a_call_without_arguments_has_an_empty_object() -> None:
+    found = anthropic(
+        *block(0, {"type": "tool_use", "id": "t", "name": "look", "input": {}})
+    )
+
+    assert found == [
+        CallDelta(0, "", "t", "look"),
+        CallDelta(0, "{}"),
+        Done(Usage(fresh=5, output=2), "calls", "c"),
+    ]
+
+
+def test_arguments_that_all_come_with_the_start_are_taken() -> None:
+    start = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
+
+    assert anthropic(*block(0, start))[1] == CallDelta(0, '{"a":1}')
+
+
+def test_events_blocks_and_deltas_nobody_told_us_of_are_passed_over() -> None:
+    found = anthropic(
+        {"type": "ping"},
+        {"type": "brand_new", "delta": "not even an object"},
+        *block(0, {"type": "web_search_tool_result", "content": []}),
+        *block(
+            1, {"type": "text", "text": "A"}, {"type": "citations_delta", "citation": {}}
+        ),
+    )
+
+    assert found[:-1] == [TextDelta("A")]
+
+
+def test_a_call_that_is_still_open_at_the_end_is_no_answer() -> None:
+    with pytest.raises(ProviderError, match="in the middle of a call"):
+        anthropic(*block(0, {"type": "tool_use", "id": "t", "name": "look"})[:-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("overloaded_error", "Overloaded"), ("invalid_request_error", "Refused")],
+)
+def test_an_error_after_a_good_beginning_is_the_error_it_would_have_been(
+    kind: str, error: str
+) -> None:
+    with pytest.raises(ProviderError, match="say so") as caught:
+        anthropic({"type": "error", "error": {"type": kind, "message": "say so"}})
+
+    assert type(caught.value).__name__ == error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "busy", "type": "server_error", "code": None}, "Overloaded"),
+        ({"message": "busy", "code": 429}, "Overloaded"),
+        ({"message": "bad", "type": "invalid_request_error", "code": None}, "Refused"),
+        ({"message": "maximum context length is 8192 tokens", "code": 400}, "TooLong"),
+        ("just words", "Overloaded"),
+    ],
+)
+def test_an_error_inside_a_stream_of_chunks_is_one(error: Any, kind: str) -> None:
+    with pytest.raises(ProviderError) as caught:
+        openai(choice(content="Hel"), {"error": error})
+
+    assert type(caught.value).__name__ == kind
+
+
+def test_ollamas_error_line_is_an_error() -> None:
+    with pytest.raises(ProviderError, match="llama runner has stopped"):
+        ollama({"error": "llama runner has stopped"})
+
+
+def test_servers_that_number_every_call_0_are_told_apart_by_ids() -> None:
+    found = openai(
+        choice(tool_calls=[{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}]),
+        choice(tool_calls=[{"index": 0, "id": "b", "function": {"name": "y", "arguments": "{}"}}]),
+    )  # fmt: skip
+
+    assert found == [
+        CallDelta(0, "{}", "a", "x"),
+        CallDelta(1, "{}", "b", "y"),
+        Done(Usage(), "calls"),
+    ]
+
+
+def test_two_calls_under_one_id_stay_two() -> None:
+    calls = [
+        {"index": n, "id": "same", "function": {"name": "x", "arguments": f'{{"n":{n}}}'}}
+        for n in range(2)
+    ]
+
+    found = openai(choice(tool_calls=calls), finish="tool_calls")
+
+    assert found[:-1] == [
+        CallDelta(0, '{"n":0}', "same", "x"),
+        CallDelta(1, '{"n":1}', "same", "x"),
+    ]
+
+
+def test_servers_that_repeat_id_and_name_in_every_piece_mean_one_call() -> None:
+    pieces = [
+        choice(
+            tool_calls=[{"index": 0, "id": "a", "function": {"name": "x", "arguments": p}}]
+        )
+        for p in ('{"a"', ":1}")
+    ]
+
+    assert openai(*pieces)[:-1] == [CallDelta(0, '{"a"', "a", "x"), CallDelta(0, ":1}")]
+
+
+def test_calls_without_an_index_are_counted_by_us() -> None:
+    calls = [{"id": i, "function": {"name": "x", "arguments": "{}"}} for i in ("a", "b")]
+
+    assert openai(choice(tool_calls=calls))[:-1] == [
+        CallDelta(0, "{}", "a", "x"),
+        CallDelta(1, "{}", "b", "x"),
+    ]
+
+
+def test_an_answer_without_done_at_its_end_counts_if_it_gave_a_reason() -> None:
+    assert openai(choice(content="Yes."), done=False) == [
+        TextDelta("Yes."),
+        Done(Usage(), "end"),
+    ]
+
+
+def test_a_refusal_is_shown_and_named() -> None:
+    assert openai(choice(refusal="I will not.")) == [
+        TextDelta("I will not."),
+        Done(Usage(), "refused"),
+    ]
+
+
+def test_both_names_of_reasoning_are_thinking() -> None:
+    found = openai(
+        choice(reasoning_content="A"), choice(reasoning="B"), choice(content=None)
+    )
+
+    assert found[:-1] == [ThinkingDelta("A"), ThinkingDelta("B")]
+
+
+def test_ollamas_calls_come_whole_and_are_counted_by_us() -> None:
+    call = {"function": {"name": "look", "arguments": {"a": 1}}}
+    as_text = {"id": "i", "function": {"name": "look", "arguments": '{"a":2}'}}
+
+    found = ollama(
+        {"message": {"tool_calls": [call], "content": ""}},
+        {"message": {"tool_calls": [as_text]}},
+    )
+
+    assert found == [
+        CallDelta(0, '{"a":1}', "", "look"),
+        CallDelta(1, '{"a":2}', "i", "look"),
+        Done(Usage(fresh=5, output=2), "calls"),
+    ]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_emoji_cut_in_two_deltas_is_put_together(wire: WireName) -> None:
+    whole = answer(wire, Reply("abc🌧️."))
+    assert isinstance(whole.body, bytes)
+    # As a server that counts in UTF-16 would escape and cut it.
+    events = _cut_in_half(wire, whole.body)
+
+    found = said(wire, Answer(events, headers=whole.headers))
+
+    assert words(found) == "abc🌧️."
+
+
+def _cut_in_half(wire: WireName, body: bytes) -> bytes:
+    """The event with the emoji twice: with its first half, then with the other."""
+    end = b"\n" if wire == "ollama" else b"\n\n"
+    found: list[bytes] = []
+    for event in body.split(end):
+        if "🌧️".encode() in event:
+            before, after = event.split("🌧️".encode(), 1)
+            start = before[: before.rindex(b'"') + 1]
+            close = after[after.index(b'"') :]
+            found.append(before + rb"\ud83c" + close)
+            found.append(start + rb"\udf27\ufe0f" + after)
+        else:
+            found.append(event)
+    return end.join(found)
+
+
+@pytest.mark.parametrize("event", [b"{", b"\xff", b"[]", b'{"type":3}', b"null"])
+def test_an_event_that_cannot_be_read_ends_the_answer(event: bytes) -> None:
+    with pytest.raises(Unreachable, match="cannot be read"):
+        said("anthropic", Answer(b"data: " + event + b"\n\n", headers=SSE))
+
+
+def test_data_over_several_lines_is_one_event() -> None:
+    text = json.dumps({"choices": [{"delta": {"content": "Yes."}}]}, indent=1)
+    lines = b"".join(b"data: " + line.encode() + b"\n" for line in text.splitlines())
+    end = sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+
+    assert words(said("openai-chat", Answer(lines + b"\n" + end, headers=SSE))) == "Yes."
+
+
+def test_ollama_is_asked_for_the_window_its_author_set() -> None:
+    from refold.provider.ollama import window_of
+
+    info = {"llama.context_length": 131072}
+    both = {"parameters": "stop x\nnum_ctx   16384", "model_info": info}
+
+    assert window_of(msgspec.json.encode({"model_info": info})) == 131072
+    assert window_of(msgspec.json.encode(both)) == 16384
+    assert window_of(b"{}") == window_of(b"<html>") == 0

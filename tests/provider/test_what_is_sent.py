@@ -1,0 +1,323 @@
+"""One conversation, as each provider gets to see it, word for word."""
+
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+from wires import CONVERSATION, TOOLS, WIRES, asking, heard, message, request, sent
+
+from refold.provider.anthropic import message_to_wire, to_wire
+from refold.provider.encoded import Encoded
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.values.messages import Thinking, ToolCall, ToolResult
+
+ALL = request(*CONVERSATION, system="Be brief.", tools=TOOLS)
+
+
+def test_anthropic_gets_blocks_of_speakers_that_alternate() -> None:
+    assert sent("anthropic", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "max_tokens": 32000,
+            "stream": True,
+            "cache_control": {"type": "ephemeral"},
+            "system": [
+                {
+                    "type": "text",
+                    "text": "Be brief.",
+                    "cache_control": {"type": "ephemeral"},
+                }
+            ],
+            "tools": [
+                {
+                    "name": "look",
+                    "description": "Look out.",
+                    "input_schema": {"type": "object", "properties": {}},
+                },
+                {
+                    "name": "book",
+                    "description": "Book a taxi.",
+                    "input_schema": {"type": "object", "properties": {"to": {}}},
+                    "cache_control": {"type": "ephemeral"},
+                },
+            ],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "Will it rain?"}]},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "Look first.", "signature": "sig"},
+                        {"type": "redacted_thinking", "data": "cmVk"},
+                        {"type": "text", "text": "Let me look."},
+                        {
+                            "type": "tool_use",
+                            "id": "call-3",
+                            "name": "look",
+                            "input": {"where": "up"},
+                        },
+                        {
+                            "type": "tool_use",
+                            "id": "call-4",
+                            "name": "book",
+                            "input": {"not_a_json_object": '{"to": '},
+                        },
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "call-3",
+                            "content": "clouds",
+                        },
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "call-4",
+                            "content": "no JSON",
+                            "is_error": True,
+                        },
+                        {"type": "text", "text": "[note] wrap up"},
+                        {"type": "text", "text": "And then?"},
+                    ],
+                },
+            ],
+        }
+    )
+
+
+def test_openai_gets_a_message_for_each_result() -> None:
+    assert sent("openai-chat", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "look",
+                        "description": "Look out.",
+                        "parameters": {"type": "object", "properties": {}},
+                    },
+                },
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "book",
+                        "description": "Book a taxi.",
+                        "parameters": {"type": "object", "properties": {"to": {}}},
+                    },
+                },
+            ],
+            "tool_choice": "auto",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Will it rain?"},
+                {
+                    "role": "assistant",
+                    "content": "Let me look.",
+                    "tool_calls": [
+                        {
+                            "id": "call-3",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": '{"where": "up"}'},
+                        },
+                        {
+                            "id": "call-4",
+                            "type": "function",
+                            "function": {
+                                "name": "book",
+                                "arguments": '{"not_a_json_object":"{\\"to\\": "}',
+                            },
+                        },
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "call-3", "content": "clouds"},
+                {"role": "tool", "tool_call_id": "call-4", "content": "no JSON"},
+                {"role": "user", "content": "[note] wrap up"},
+                {"role": "user", "content": "And then?"},
+            ],
+        }
+    )
+
+
+def test_ollama_gets_its_window_and_arguments_as_objects() -> None:
+    assert sent("ollama", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "options": {"num_ctx": 4096},
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "look",
+                        "description": "Look out.",
+                        "parameters": {"type": "object", "properties": {}},
+                    },
+                },
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "book",
+                        "description": "Book a taxi.",
+                        "parameters": {"type": "object", "properties": {"to": {}}},
+                    },
+                },
+            ],
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Will it rain?"},
+                {
+                    "role": "assistant",
+                    "content": "Let me look.",
+                    "tool_calls": [
+                        {
+                            "id": "call-3",
+                            "function": {"name": "look", "arguments": {"where": "up"}},
+                        },
+                        {
+                            "id": "call-4",
+                            "function": {
+                                "name": "book",
+                                "arguments": {"not_a_json_object": '{"to": '},
+                            },
+                        },
+                    ],
+                },
+                {
+                    "role": "tool",
+                    "content": "clouds",
+                    "tool_name": "look",
+                    "tool_call_id": "call-3",
+                },
+                {
+                    "role": "tool",
+                    "content": "no JSON",
+                    "tool_name": "book",
+                    "tool_call_id": "call-4",
+                },
+                {"role": "user", "content": "[note] wrap up"},
+                {"role": "user", "content": "And then?"},
+            ],
+        }
+    )
+
+
+def test_a_model_that_may_not_call_keeps_its_tools_where_there_is_a_choice() -> None:
+    asked = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
+
+    found = {wire: sent(wire, asked) for wire in WIRES}
+
+    assert found["anthropic"]["tool_choice"] == {"type": "none"}
+    assert found["openai-chat"]["tool_choice"] == "none"
+    assert [len(found[w].get("tools", ())) for w in WIRES] == [2, 2, 0]
+
+
+def test_a_limit_of_output_has_another_name_on_each_wire() -> None:
+    found = {w: sent(w, request(CONVERSATION[0], max_output=99)) for w in WIRES}
+
+    assert found["anthropic"]["max_tokens"] == 99
+    assert found["openai-chat"]["max_tokens"] == 99  # not OpenAI's own server
+    assert found["ollama"]["options"] == {"num_ctx": 4096, "num_predict": 99}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_is_sent_only_ever_grows_at_the_end(wire: WireName) -> None:
+    bodies = [
+        sent(wire, request(*CONVERSATION[:n], tools=TOOLS))["messages"]
+        for n in (1, 3, 4, 5)
+    ]
+
+    for shorter, longer in pairwise(map(_blocks, bodies)):
+        assert longer[: len(shorter)] == shorter
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_odd_text_is_made_fit_to_send(wire: WireName) -> None:
+    odd = request(
+        message("user", "half \ud83d", " \n", "nul \0"),
+        message("assistant", "", ToolCall("call-1", "an odd/name", Raw(b'{"a":"\\ud83d\\u0000"}'))),
+        message("tool", ToolResult("call-1", "")),
+        message("assistant", " ", Thinking("cut off", wire)),
+        message("user", " "),
+        system="half \ud83d",
+    )  # fmt: skip
+
+    found = str(sent(wire, odd))
+
+    assert "half �" in found
+    assert "nul �" in found
+    assert "an_odd_name" in found
+    assert "a': '��" in found or 'a":"��' in found
+    assert "cut off" not in found
+    assert "(no words)" in found
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[1]", b"null", b'"x"', b"\xff", b"[" * 9999])
+def test_arguments_that_are_no_object_go_back_as_one_that_says_so(raw: bytes) -> None:
+    call = message("assistant", ToolCall("call-1", "look", Raw(raw)))
+
+    (piece,) = message_to_wire(call)
+
+    assert b'"input":{' in piece.body
+    assert (b"not_a_json_object" in piece.body) == bool(raw)
+
+
+def test_a_nul_hidden_in_arguments_is_found() -> None:
+    call = message("assistant", ToolCall("call-1", "look", Raw(b'{"a":"x\\u0000"}')))
+
+    (piece,) = message_to_wire(call)
+
+    assert '"input":{"a":"x�"}' in piece.body.decode()
+
+
+def test_thinking_is_never_the_last_block() -> None:
+    thought = Thinking("Hm.", "anthropic", Raw(b'{"signature":"s"}'))
+
+    found = [*message_to_wire(message("assistant", "Well.", thought))]
+
+    assert [p.body for p in found] == [b'{"type":"text","text":"Well."}']
+    assert [*message_to_wire(message("assistant", thought))] == []
+
+
+def test_the_cache_is_told_by_the_request_not_inside_the_talk() -> None:
+    joined = Encoded(message_to_wire).join(ALL.messages)
+
+    assert b"cache_control" not in joined
+    assert to_wire(ALL, joined).count(b"cache_control") == 3
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_two_sessions_on_one_provider_never_hear_each_other(wire: WireName) -> None:
+    ours = request(message("user", "ours"), message("assistant", "A"), message("user", "?"))
+    other = request(
+        message("user", "other"), message("assistant", "A"), message("user", "?")
+    )
+    assert [s.seq for s in ours.messages] == [s.seq for s in other.messages]
+
+    async def use() -> list[bytes]:
+        replies = [answer(wire, Reply("Yes.")) for _ in range(4)]
+        async with asking(wire, *replies) as (provider, server):
+            for asked in (ours, other, ours, other):
+                await heard(provider, asked)
+            return [h.body for h in server.heard]
+
+    bodies = anyio.run(use)
+
+    assert [b'"ours"' in b for b in bodies] == [True, False, True, False]
+    assert [b'"other"' in b for b in bodies] == [False, True, False, True]
+
+
+def _blocks(messages: list[dict[str, Any]]) -> list[Any]:
+    """Messages as a flat list: a message may take more blocks at its end."""
+    return [
+        (m["role"], block)
+        for m in messages
+        for block in (m["content"] if isinstance(m.get("content"), list) else [m])
+    ]

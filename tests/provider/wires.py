@@ -1,0 +1,108 @@
+"""What the tests of the wires share: one conversation, and how to have it."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from refold.provider.catalog import Connected, connect, find
+from refold.provider.port import Delta, Provider, Request, TextDelta
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.values.log import Log
+from refold.values.messages import (
+    Message,
+    Role,
+    Spoken,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from refold.values.tools import ToolSpec
+
+WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "ollama")
+KEY = "sk-ant-api03-not-a-real-key-000000"
+TOOLS = (
+    ToolSpec("look", "Look out.", Raw(b'{"type":"object","properties":{}}')),
+    ToolSpec("book", "Book a taxi.", Raw(b'{"type":"object","properties":{"to":{}}}')),
+)
+
+
+def message(role: Role, *parts: Any) -> Message:
+    return Message(role, tuple(Text(p) if isinstance(p, str) else p for p in parts))
+
+
+def request(*messages: Message, **more: Any) -> Request:
+    spoken = (Spoken(n, m) for n, m in enumerate(messages, start=1))
+    return Request(Log(list(spoken)), **{"model": "m-1", **more})
+
+
+CONVERSATION = (
+    message("user", "Will it rain?"),
+    message(
+        "assistant",
+        Thinking("Look first.", "anthropic", Raw(b'{"signature":"sig"}')),
+        Thinking("", "anthropic", Raw(b'{"redacted":"cmVk"}')),
+        Thinking("Ours alone.", "other", Raw(b'"x"')),
+        "Let me look.",
+        ToolCall("call-3", "look", Raw(b'{"where": "up"}'), "toolu_1"),
+        ToolCall("call-4", "book", Raw(b'{"to": '), "toolu_1"),
+    ),
+    message(
+        "tool", ToolResult("call-3", "clouds"), ToolResult("call-4", "no JSON", failed=True)
+    ),
+    message("user", "[note] wrap up"),
+    message("user", "And then?"),
+)
+
+
+@asynccontextmanager
+async def asking(
+    wire: WireName, *answers: Answer | Callable[[Heard], Answer], idle: float = 5.0
+) -> AsyncGenerator[tuple[Connected, WireServer], None]:
+    """A real client and a server with these answers. A window is known already."""
+    spec = find(wire)
+    shown = [Answer(b'{"model_info":{"llama.context_length":4096}}')]
+    async with wire_server(*(shown if wire == "ollama" else []), *answers) as server:
+        environ = {spec.url_env: server.url, spec.key_env: KEY}
+        async with aclosing(connect(spec, environ, idle=idle)) as provider:
+            if wire == "ollama":
+                await provider.window("m-1")  # type: ignore[attr-defined]  # Ollama's own
+                server.heard.clear()
+            yield provider, server
+
+
+def said(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Delta]:
+    """What a real client makes of an answer."""
+
+    async def use() -> list[Delta]:
+        async with asking(wire, *answers, idle=idle) as (provider, _):
+            return await heard(provider)
+
+    return anyio.run(use)
+
+
+def sent(wire: WireName, asked: Request) -> dict[str, Any]:
+    """The body that goes out for a request."""
+
+    async def use() -> bytes:
+        async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
+            await heard(provider, asked)
+            return server.heard[0].body
+
+    return msgspec.json.decode(anyio.run(use))
+
+
+async def heard(provider: Provider, asked: Request | None = None) -> list[Delta]:
+    asked = asked or request(CONVERSATION[0])
+    async with aclosing(provider.stream(asked)) as deltas:
+        return [delta async for delta in deltas]
+
+
+def words(found: list[Delta]) -> str:
+    return "".join(d.text for d in found if isinstance(d, TextDelta))
