@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from refold import Agent
 from refold.cli.main import main
+from refold.testing.scripted import ScriptedProvider
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +232,15 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
         (["-p", "Hi", "--add-dir", "nowhere"], "--add-dir 'nowhere': there is no such"),
         (["-p", "Hi", "--script", "none.jsonl"], "none.jsonl cannot be read"),
         (["-p", "-c", "--no-session"], "--no-session keeps no journal"),
+        (
+            ["-p", "Hi", "--timeout", "nan"],
+            "--timeout: 'nan' is no number of seconds above 0",
+        ),
+        (
+            ["-p", "Hi", "--timeout", "-1"],
+            "--timeout: '-1' is no number of seconds above 0",
+        ),
+        (["-p", "Hi", "--max-turns", "0"], "limits.steps cannot be 0"),
         (["sessions", "show", "2020"], "there is no session '2020'"),
     ],
 )
@@ -409,3 +420,34 @@ def test_a_reader_that_goes_away_ends_it_quietly(workspace: Path) -> None:
 
     assert "Traceback" not in said
     assert process.returncode != 0
+
+
+def test_a_start_that_fails_leaves_no_session_behind(workspace: Path) -> None:
+    main(["-p", "Hi", "--script", script(workspace, {"text": "Hello."})])
+    before = list(Path(os.environ["REFOLD_HOME"]).glob("sessions/*"))
+
+    assert main(["-p", "Hi", "-m", "antropic/x"]) == 1
+
+    assert list(Path(os.environ["REFOLD_HOME"]).glob("sessions/*")) == before
+
+
+def test_a_question_left_open_is_refused_where_nobody_is_there(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def leave(_: object) -> bool:
+        raise LookupError
+
+    asked = ScriptedProvider([("write_file", '{"path": "a.txt", "content": "x"}')])
+    with pytest.raises(LookupError):
+        Agent(provider=asked, approve=leave, directory=workspace).run("Write.")
+
+    code = main(["-p", "-c", "--script", script(workspace, {"text": "I may not."})])
+
+    assert (code, capfd.readouterr().out) == (0, "I may not.\n")
+    assert not (workspace / "a.txt").exists()
+
+
+def test_a_call_without_its_optional_path_is_just_a_call(workspace: Path) -> None:
+    path = script(workspace, call("list_files"), {"text": "Listed."})
+
+    assert main(["-p", "Look", "--script", path]) == 0

@@ -4,7 +4,12 @@ Parsing only; nothing here opens a session or a file. Every flag stands in
 docs/headless.md or docs/settings.md, which a test compares with this list.
 """
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -84,11 +89,21 @@ def _add_output(parser: Parser) -> None:
     add("--include-partial-messages", action="store_true",
         help="stream-json: pieces of answers too")  # fmt: skip
     add("--max-turns", type=int, metavar="N", help="answers of the model in one turn")
-    add("--timeout", type=float, metavar="SECONDS", help="give up after this long")
+    add("--timeout", type=_seconds, metavar="SECONDS", help="give up after this long")
     add("--system-prompt", metavar="TEXT", help="instead of refold's own")
     add("--append-system-prompt", metavar="TEXT", help="added to the system text")
     add("--no-session", action="store_true", help="keep no journal")
     add("--script", metavar="FILE", help="take the answers from a file, not a model")
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return found
 
 
 def _commands(asked: str) -> Parser:

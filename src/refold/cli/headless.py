@@ -17,7 +17,8 @@ import msgspec
 from refold import __version__
 from refold.cli.opening import app_of, open_session
 from refold.cli.out import Gone, write
-from refold.errors import BadInput, RefoldError
+from refold.errors import BadInput, JournalError, RefoldError, first
+from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.views.result import EXIT_CODES, result
@@ -35,11 +36,17 @@ async def _run(found: Namespace, words: str) -> int:
     began = time.monotonic()
     app = app_of(found, attended=False)
     try:
+        if found.resume is None and not found.continue_:
+            app.models.check(app.model_of(View()))  # before there is a session to -c
         id_, session = await open_session(app, found)
         async with session:
             app.models.check(app.model_of(session.view))
             out = _Out(found, id_)
-            timed_out = await _turn(session, words, found, out)
+            try:
+                timed_out = await _turn(session, words, found, out)
+            except (JournalError, BaseExceptionGroup) as error:
+                out.broken(first(error), session, time.monotonic() - began)
+                raise
             document = result(session.view, id_, time.monotonic() - began)
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"
@@ -109,6 +116,12 @@ class _Out:
             write(text + "\n")
         if document["outcome"] not in ("answered", "final"):
             sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
+
+    def broken(self, error: BaseException, session: Session, seconds: float) -> None:
+        """The last word, where the journal can take none. Why goes to stderr, too."""
+        if self._format != "text" and isinstance(error, JournalError) and not self.gone:
+            document = result(session.view, self._id, seconds)
+            self._lines([document | {"outcome": "failed", "reason": str(error)}])
 
     def _lines(self, found: Iterable[dict[str, object]]) -> None:
         for document in found:

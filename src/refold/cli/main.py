@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from refold.cli.flags import parse
 from refold.cli.out import Gone
-from refold.errors import RefoldError
+from refold.errors import RefoldError, first
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -30,13 +30,21 @@ def main(arguments: Sequence[str]) -> int:
     """Do what was asked; gives the exit code."""
     try:
         return _dispatch(parse(arguments))
-    except RefoldError as error:
-        sys.stderr.write(f"refold: {error}\n")
-        return 1
-    except Gone:
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    except (RefoldError, Gone, KeyboardInterrupt, BaseExceptionGroup) as error:
+        return _told(first(error))
+
+
+def _told(error: BaseException) -> int:
+    match error:
+        case RefoldError():
+            sys.stderr.write(f"refold: {error}\n")
+            return 1
+        case Gone():
+            return 1
+        case KeyboardInterrupt():
+            return 130
+        case _:  # a bug of ours; whoever reports it needs all of it
+            raise error
 
 
 def _dispatch(found: Namespace) -> int:

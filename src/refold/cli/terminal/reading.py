@@ -1,0 +1,37 @@
+"""How a person is heard: a line of words, one key, a secret. The port.
+
+`plain` reads whole lines as any terminal gives them; `lively` has a line editor
+with history and completion. What the words mean is `run`'s and `work`'s business.
+"""
+
+from enum import Enum
+from typing import Protocol
+
+from refold.views.styled import Line
+
+
+class Key(Enum):
+    """A key that is no answer to the question."""
+
+    CTRL_C = "ctrl+c"
+    CTRL_D = "ctrl+d"  # or nobody is there any more
+    ESC = "esc"
+
+
+class Reading(Protocol):
+    """One question at a time. Each may be cancelled, and leaves the terminal as it was.
+
+    `words` reads what may be several lines, `text` being there already; `brief` is
+    for one line whose prompt is taken away afterwards, with Esc as a way out.
+    `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
+    shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
+    question under way is answered with it. `lively` says whether keys come one by one.
+    """
+
+    @property
+    def lively(self) -> bool: ...
+    async def words(self, prompt: Line, text: str = "") -> str | Key: ...
+    async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
+    async def choice(self, prompt: Line, keys: str) -> str | Key: ...
+    async def secret(self, prompt: Line) -> str | Key: ...
+    def interrupt(self) -> None: ...

@@ -1,0 +1,169 @@
+"""The line terminal from its first line to its last: prompt, work, prompt.
+
+Everything a person types becomes a word to the inbox or a command; everything
+printed comes from the session's view and hub. `work` is what happens between
+two prompts.
+"""
+
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import anyio
+
+from refold.cli.terminal.commands import MODES, command_in, commands, obey
+from refold.cli.terminal.completion import completing
+from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.signals import hearing
+from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.terminal.this import this_terminal
+from refold.cli.terminal.work import Work, sentence
+from refold.errors import RefoldError
+from refold.journal.fold import View
+from refold.session.session import Session
+from refold.views.escape import on_one_line
+from refold.views.recap import recap
+from refold.views.styled import Line
+
+
+async def run(session: Session, around: Surroundings, first_words: str = "") -> int:
+    """Converse until the person leaves. The exit code comes back."""
+    table = [(c.name, c.about) for c in commands()]
+    words = {"model": around.models, "mode": MODES}
+    complete = completing(table, words, session.view.about.directory or ".")
+    screen, reading = this_terminal(
+        color=around.color, history=around.history, complete=complete
+    )
+    return await Conversation(session, around, screen, reading).converse(first_words)
+
+
+class Conversation:
+    """Implements what `commands` may use."""
+
+    def __init__(
+        self, session: Session, around: Surroundings, screen: Screen, reading: Reading
+    ) -> None:
+        self.session, self.around, self.screen = session, around, screen
+        self._reading, self._given = reading, session
+        self._work: Work | None = None
+        self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
+        self._leaving = False
+
+    async def converse(self, first_words: str) -> int:
+        """Until the person leaves, or the terminal is taken away."""
+
+        async def doing() -> None:
+            await self._greet()
+            await self._take_up()
+            if first_words:
+                await self._say(first_words)
+            await self._prompts()
+
+        try:
+            return await hearing(doing, self._interrupt)
+        finally:
+            if self.session is not self._given:
+                with anyio.CancelScope(shield=True):
+                    await self.session.close()
+
+    async def change(self, session: Session) -> None:
+        left, self.session = self.session, session
+        await left.close()
+        self.screen.say("A new session. The one before is kept.", "dim")
+
+    async def continue_(self) -> None:
+        await self._through(self.session.continue_)
+
+    def quit(self) -> None:
+        self._leaving = True
+
+    async def _greet(self) -> None:
+        view = self.session.view
+        model = on_one_line(view.about.model or self.around.model)
+        where = on_one_line(_short(view.about.directory))
+        self.screen.line(
+            (("strong", "refold"), ("dim", "".join(f" · {x}" for x in (model, where) if x)))
+        )
+        for notice in self.around.notices:
+            self.screen.say(on_one_line(notice), "warn")
+        if said := recap(view, min(self.screen.room, 100)):
+            self.screen.gap()
+            self.screen.lines(said)
+        elif not view.turn.seq:
+            self.screen.say("/help says what can be typed · Ctrl+D leaves", "dim")
+
+    async def _take_up(self) -> None:
+        """Finish what was under way when the last writer ended."""
+        view = self.session.view
+        if view.turn.seq or view.talk.unheard:
+            self.screen.gap()
+            self.screen.say("Going on with what was under way.", "dim")
+            await self._through(self.session.go)
+
+    async def _prompts(self) -> None:
+        pressed = False  # Ctrl+C, at the prompt before this one
+        while not self._leaving:
+            self.screen.gap()
+            typed = await self._reading.words(self._prompt())
+            if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
+                break
+            pressed = typed is Key.CTRL_C
+            if isinstance(typed, Key):
+                self.screen.say("Ctrl+C again leaves; so does Ctrl+D.", "dim")
+            else:
+                await self._typed(typed)
+        if self.session.view.about.title:
+            self.screen.say(f"To go on later: {self.around.come_back}", "dim")
+
+    async def _typed(self, typed: str) -> None:
+        if not typed.strip():
+            if self.session.view.turn.outcome == "step_limit":
+                await self.continue_()
+        elif command := command_in(typed):
+            try:
+                await obey(*command, self)
+            except RefoldError as error:
+                self.screen.line(sentence(error))
+        else:
+            await self._say(typed, seen=True)
+
+    async def _say(self, words: str, *, seen: bool = False) -> None:
+        key = next(self._keys)
+
+        async def said() -> View:
+            await self.session.inbox.say(words, client_key=key)
+            return await self.session.go()
+
+        await self._through(said, key if seen else "")
+
+    async def _through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
+        self._work = Work(self.session, self.around, self.screen, self._reading)
+        try:
+            failure = await self._work.through(start, own)
+            unsaid = self._work.unsaid
+        finally:
+            self._work = None
+        if failure is not None:
+            self.screen.line(sentence(failure))
+        if unsaid:
+            await self._typed(unsaid)
+
+    async def _interrupt(self) -> None:
+        if self._work is not None:
+            await self._work.interrupt()
+        else:
+            self._reading.interrupt()
+
+    def _prompt(self) -> Line:
+        mode = self.session.view.rights.mode or self.around.mode
+        sign = self.screen.look.sign("prompt")
+        before: Line = () if mode == "default" else (("warn", f"{mode} "),)
+        return (*before, ("person", f"{sign} "))
+
+
+def _short(directory: str) -> str:
+    home = os.path.expanduser("~")
+    inside = directory == home or directory.startswith(home + os.sep)
+    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

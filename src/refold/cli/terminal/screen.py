@@ -1,0 +1,113 @@
+"""Where text ends up: lines that stay, and one status line that never does.
+
+Append-only: what stands on the screen is never painted over. The status line is
+drawn only at the start of a line, and taken back before anything else is
+written. Whoever writes here has made the text visible before.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from refold.cli.terminal.look import Look
+from refold.views.cells import cells, cut
+from refold.views.flow import fitted
+from refold.views.styled import Line, Piece, Style
+
+_TAKE_BACK = "\r\x1b[K"
+
+
+class Screen:
+    def __init__(self, out: TextIO, look: Look) -> None:
+        self.look = look
+        self._out = out
+        self._at_start, self._after_gap = True, True
+        self._status = ""
+
+    @property
+    def room(self) -> int:
+        return self.look.room()
+
+    def pieces(self, pieces: Iterable[Piece]) -> None:
+        """Text that goes on where the last one ended."""
+        joined = _joined(pieces)
+        if text := "".join(text for _, text in joined):
+            self._write("".join(self.look.paint(*piece) for piece in joined), text)
+
+    def line(self, line: Line) -> None:
+        self.fresh()
+        room = self.room if self.look.moves else sys.maxsize
+        self.pieces((*fitted(line, room), ("plain", "\n")))
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self.line(line)
+
+    def under(self, lines: Iterable[Line]) -> None:
+        """Lines that belong to the one above."""
+        sign = self.look.sign("result")
+        for at, line in enumerate(lines):
+            self.line((("dim", "    " if at else f"  {sign} "), *line))
+
+    def say(self, text: str, style: Style = "plain") -> None:
+        self.line(((style, text),))
+
+    def fresh(self) -> None:
+        """Be at the start of a line."""
+        if not self._at_start:
+            self._write("\n", "\n")
+
+    def gap(self) -> None:
+        """Leave one empty line, and not two."""
+        self.fresh()
+        if not self._after_gap:
+            self._write("\n", "\n")
+
+    def typed(self) -> None:
+        """A person has just typed a line here; the cursor stands below it."""
+        self._at_start, self._after_gap = True, False
+
+    def status(self, line: Line) -> None:
+        """Show a line for a while. Nothing is shown where it could not be taken back."""
+        if not self.look.moves or not self._at_start:
+            return
+        left, shown = self.room - 1, ""
+        for style, text in line:
+            part = cut(text, left)
+            left -= cells(part)
+            shown += self.look.paint(style, part)
+        if shown != self._status:
+            self._status = shown
+            self._send(_TAKE_BACK + shown)
+
+    def no_status(self) -> None:
+        if self._status:
+            self._status = ""
+            self._send(_TAKE_BACK)
+
+    def _write(self, painted: str, bare: str) -> None:
+        self.no_status()
+        self._send(painted)
+        self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
+        self._at_start = bare.endswith("\n")
+
+    def _send(self, text: str) -> None:
+        try:
+            try:
+                self._out.write(text)
+            except UnicodeEncodeError:  # a terminal that is not UTF-8
+                encoding = self._out.encoding or "ascii"
+                self._out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._out.flush()
+        except OSError:  # the terminal is gone; the session need not end for that
+            return
+
+
+def _joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """Neighbours of one style joined, so that fewer orders are written."""
+    joined: list[Piece] = []
+    for style, text in pieces:
+        if joined and joined[-1][0] == style:
+            text = joined.pop()[1] + text
+        joined.append((style, text))
+    return joined

@@ -1,0 +1,249 @@
+"""From what happens in a session to what is printed of it.
+
+Hears every frame of the hub, in order. Says nothing itself and asks nobody:
+`work` does that. A call's line stands there before it runs, its result after;
+where another one came between, the line is said again.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from refold.cli.terminal.doing import Doing
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.events import (
+    Asked,
+    Ended,
+    Entry,
+    Mended,
+    ModeChanged,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    Said,
+    Started,
+    Stopped,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import View
+from refold.session.hub import Frame
+from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame, Waiting
+from refold.values.messages import ToolCall
+from refold.values.usage import Usage
+from refold.views.calls import label, result
+from refold.views.cells import cut
+from refold.views.counts import duration, ending, turn_line
+from refold.views.escape import Visible, on_one_line, visible
+from refold.views.prose import Prose
+from refold.views.styled import Line
+
+_WIDEST = 100  # cells of prose: longer lines are hard to read
+
+
+class Showing:
+    """`own` are the client keys of words the person typed at our own prompt."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        around: Surroundings,
+        view: Callable[[], View],
+        clock: Callable[[], float],
+    ) -> None:
+        self.own: set[str] = set()
+        self._screen, self._around, self._view = screen, around, view
+        self._calls: dict[str, ToolCall] = {}
+        self._last = ""  # the call whose line was printed last, with nothing after it
+        self._dense = False  # the last thing printed was a call with a short result
+        self._doing = Doing(clock, screen.look.sign("wheel"))
+        self._thought = ""
+        self._prose: Prose | None = None
+        self._visible = Visible()
+        self._stopped = False
+        self._instead: list[str] = []
+        self._began = 0.0
+        self._spent: list[tuple[str, Usage]] = []
+
+    def show(self, frame: Frame) -> None:
+        match frame.item:
+            case Entry() as entry:
+                self._event(entry)
+            case live:
+                self._live(live)
+
+    def status(self) -> Line:
+        """What is being done right now, for a line that will be taken back."""
+        return self._doing.line()
+
+    def resumed(self, view: View) -> None:
+        """Calls that were open before we looked."""
+        self._calls = {found.call.id: found.call for found in view.talk.calls}
+
+    def asked(self, call_id: str) -> None:
+        """A question about this call was printed, and stands for its line."""
+        self._doing.now("")
+        self._last, self._dense = call_id, False
+
+    def _event(self, entry: Entry) -> None:
+        match entry.event:
+            case TurnStarted():
+                self._began, self._spent = entry.at, []
+            case Said(words, client_key=key) if key not in self.own:
+                self._heard(words)
+            case Stopped():
+                self._stopped = True
+            case TurnEnded() as end:
+                self._turn_ended(end, entry.at)
+            case _:
+                self._step(entry)
+
+    def _step(self, entry: Entry) -> None:
+        match entry.event:
+            case Asked():
+                self._doing.now("thinking")
+            case ModelAnswered() as answer:
+                self._answered(answer)
+            case ModelFailed():
+                self._close()
+                self._doing.now("")
+            case Started(call_id):
+                self._started(call_id)
+            case Ended() as end:
+                self._ended(end)
+            case _:
+                _notice(entry, self._screen)
+
+    def _live(self, live: Live) -> None:
+        match live:
+            case TextCame(text):
+                self._say(text)
+            case ThinkingCame(text):
+                self._thought += text
+                self._doing.tail("thinking", " ".join(self._thought[-300:].split())[-60:])
+            case CallComing(name):
+                self._close()
+                self._doing.now(f"writing a call of {on_one_line(name)}")
+            case Progress(call_id, text):
+                self._doing.tail(call_id, text)
+            case Waiting(seconds, reason):
+                said = f"{visible(reason)}; trying again in {duration(seconds)}"
+                self._screen.say(said, "warn")
+                self._doing.now("waiting")
+            case _:
+                assert_never(live)
+
+    def _heard(self, words: str) -> None:
+        if self._stopped:  # said instead of the turn that ends
+            self._instead.append(words)
+        else:
+            self._said(words)
+
+    def _said(self, words: str) -> None:
+        self._close()
+        self._screen.gap()
+        sign = self._screen.look.sign("prompt")
+        self._screen.say(f"{sign} {visible(words)}", "person")
+        self._last = ""
+
+    def _say(self, text: str) -> None:
+        if self._prose is None:
+            if not text.strip():
+                return
+            self._close_thinking()
+            self._screen.gap()
+            self._doing.now("")
+            self._last, self._dense = "", False
+            room = min(self._screen.room, _WIDEST) if self._screen.look.moves else 0
+            self._prose = Prose(room, marks=self._screen.look.color)
+            text = text.lstrip("\n")
+        self._screen.pieces(self._prose.add(self._visible.add(text)))
+
+    def _close(self) -> None:
+        """The words under way, if there are any, have come to their end."""
+        self._close_thinking()
+        if self._prose is not None:
+            rest = self._prose.add(self._visible.end()) + self._prose.end()
+            self._screen.pieces(rest)
+            self._screen.fresh()
+            self._prose = None
+
+    def _close_thinking(self) -> None:
+        words = " ".join(visible(self._thought).split())
+        self._thought = ""
+        self._doing.no_tail("thinking")
+        if words:
+            self._dense = False
+            sign = self._screen.look.sign("thought")
+            self._screen.gap()
+            self._screen.say(cut(f"{sign} {words}", self._screen.room), "dim")
+
+    def _answered(self, answer: ModelAnswered) -> None:
+        self._close()
+        self._doing.now("")
+        self._spent.append((answer.model, answer.usage))
+        self._calls |= {call.id: call for call in answer.message.calls}
+
+    def _started(self, call_id: str) -> None:
+        call = self._calls.get(call_id)
+        tool = self._around.tool(call.name) if call else None
+        # Looks that run side by side are over at once: theirs stand with their results.
+        if len(self._calls) == 1 or not (tool and tool.effect.repeatable):
+            self._announce(call_id)
+        self._doing.now("running")
+
+    def _announce(self, call_id: str) -> None:
+        call = self._calls.get(call_id)
+        if call is None or self._last == call_id:
+            return
+        said = label(call, self._around.tool(call.name))
+        name, _, rest = said.partition(" ")
+        room = self._screen.room - len(name) - 4
+        sign = self._screen.look.sign("call")
+        if not self._dense:  # short calls in a row stand close together
+            self._screen.gap()
+        self._screen.line(
+            (("accent", f"{sign} "), ("strong", name), ("plain", f" {cut(rest, room)}"))
+        )
+        self._last, self._dense = call_id, False
+
+    def _ended(self, end: Ended) -> None:
+        self._doing.no_tail(end.call_id)
+        said = end.outcome == "refused" and self._last == end.call_id  # by who refused it
+        self._announce(end.call_id)
+        lines = result(end, self._screen.room - 4, self._view().about.directory)
+        if not said:
+            self._screen.under(lines)
+        self._last, self._dense = "", len(lines) == 1
+        self._calls.pop(end.call_id, None)
+        if not self._view().talk.calls:
+            self._doing.now("")
+        if end.control is not None:
+            self._say(end.control.answer)
+            self._close()
+
+    def _turn_ended(self, end: TurnEnded, at: float) -> None:
+        self._close()
+        self._doing.over()
+        self._stopped = False
+        self._screen.gap()
+        if said := ending(end.outcome, end.reason):
+            self._screen.line(said)
+        size = self._view().talk.briefed.window
+        seconds = at - self._began if self._began else 0.0
+        self._screen.line(turn_line(self._spent, size, seconds, self._around.price))
+        waiting, self._instead = self._instead, []
+        for words in waiting:
+            self._said(words)
+
+
+def _notice(entry: Entry, screen: Screen) -> None:
+    match entry.event:
+        case Mended(lost):
+            screen.say(f"The journal was mended. Lost: {visible(lost)}", "warn")
+        case ModelChosen(model):
+            screen.say(f"The model is now {on_one_line(model)}.", "dim")
+        case ModeChanged(mode):
+            screen.say(f"The mode is now {mode}.", "dim")
+        case _:
+            return

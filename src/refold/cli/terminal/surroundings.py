@@ -1,0 +1,49 @@
+"""What the line terminal may use beside the session. The app fills it in."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.permissions.rules import Rule
+from refold.session.session import Session
+from refold.tools.contract import Tool
+from refold.values.rights import Mode
+from refold.values.usage import Usage
+
+
+async def _only_this_model(name: str) -> str:
+    raise BadInput(f"the model cannot be changed here, so {name!r} was not chosen")
+
+
+async def _only_this_session() -> Session:
+    raise BadInput("a new session cannot be started here: quit, and start refold again")
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """`choose_model` gives the full name, provider/model, or raises `BadInput`.
+
+    The terminal records the choice itself. `new_session` opens another session
+    in the same directory; the terminal closes the one it leaves, and any that it
+    asked for; the first one stays its giver's to close as well. `price` gives US
+    dollars, or None where the price is not known. `rules`, `mode` and `outside`
+    are what calls are judged by: from them follows which rule can be offered.
+    """
+
+    model: str = ""  # the one in use until a person chooses another
+    models: Sequence[str] = ()  # names to offer and to complete
+    choose_model: Callable[[str], Awaitable[str]] = _only_this_model
+    new_session: Callable[[], Awaitable[Session]] = _only_this_session
+    tools: Sequence[Tool] = ()
+    rules: Sequence[Rule] = ()
+    mode: Mode = "default"  # until a person chooses another
+    outside: Callable[[str], str | None] = lambda _: None
+    price: Callable[[str, Usage], float | None] = lambda _model, _usage: None
+    history: Path | None = None  # of what was typed; None: not kept
+    color: bool | None = None  # None: as the terminal and NO_COLOR say
+    notices: Sequence[str] = ()  # said at the start: no sandbox, a journal mended
+    come_back: str = "refold -c"  # what to type to go on with this session
+
+    def tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools if tool.spec.name == name), None)

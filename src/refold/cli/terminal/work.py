@@ -1,0 +1,243 @@
+"""While the session works: prints what happens, asks what must be asked, hears keys.
+
+One speaks at a time. Whoever asks the person something holds the floor, and what
+happens meanwhile is printed afterwards; the work itself goes on. Ctrl+C asks
+what to do instead, and again it stops the turn; a key that is typed opens
+a line for words into the running turn.
+"""
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+
+import anyio
+
+from refold.cli.terminal import asking
+from refold.cli.terminal.commands import command_in
+from refold.cli.terminal.floor import Floor
+from refold.cli.terminal.keys import one_by_one
+from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.surroundings import Surroundings
+from refold.errors import RefoldError
+from refold.journal.events import Entry
+from refold.journal.fold import View
+from refold.journal.talk import OpenCall
+from refold.session.hub import Watch
+from refold.session.session import Session
+from refold.views.escape import visible
+from refold.views.styled import Line
+
+TWICE = 2.0  # seconds in which a second Ctrl+C means it
+_TICK = 0.1
+_INSTEAD: Line = (
+    ("dim", "words redirect · Enter stops · Esc goes on\n"),
+    ("warn", "instead › "),
+)
+_STEER: Line = (("dim", "heard at the next step\n"), ("person", "› "))
+
+
+class Work:
+    """One stretch of work: until the session has nothing left to do."""
+
+    def __init__(
+        self, session: Session, around: Surroundings, screen: Screen, reading: Reading
+    ) -> None:
+        self._session, self._around = session, around
+        self._screen, self._reading = screen, reading
+        self._showing = Showing(screen, around, lambda: session.view, anyio.current_time)
+        self._floor = Floor(lively=reading.lively)
+        self.under_way = False
+        self.unsaid = ""  # a command that was typed too early
+        self._question: tuple[str, anyio.CancelScope] | None = None
+        self._pressed_at = -math.inf
+        self._news = anyio.Event()
+        self._shown = 0
+
+    async def through(
+        self, start: Callable[[], Awaitable[View]], own: str = ""
+    ) -> RefoldError | None:
+        """Work until nothing is left to do. What went wrong, if anything, comes back.
+
+        `own` is the key of words that the person sees already.
+        """
+        self._shown, self.under_way = self._session.view.seq, True
+        watch = self._session.hub.watch()
+        leave = self._session.hub.heed(self._heed)
+        if own:
+            self._showing.own.add(own)
+        self._showing.resumed(self._session.view)
+        quiet = one_by_one(0) if self._reading.lively else nullcontext()
+        failure: RefoldError | None = None
+        try:
+            with quiet:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._show, watch)
+                    group.start_soon(self._tick)
+                    group.start_soon(self._ask)
+                    group.start_soon(self._listen)
+                    failure = await self._go(start)
+                    group.cancel_scope.cancel()
+        finally:
+            self.under_way = False
+            leave()
+            watch.close()
+            self._screen.no_status()
+        return failure
+
+    async def interrupt(self) -> None:
+        """Ctrl+C came as a signal: ask what to do instead, or, if pressed twice, stop."""
+        now = anyio.current_time()
+        twice = now - self._pressed_at < TWICE
+        self._pressed_at = now
+        if twice and (self._floor.wanted or not self._floor.asking):
+            await self._session.inbox.interrupt()
+        if self._floor.asking:
+            self._reading.interrupt()
+        elif not twice:
+            self._floor.want()
+
+    async def _go(self, start: Callable[[], Awaitable[View]]) -> RefoldError | None:
+        go = start
+        while True:
+            try:
+                view = await go()
+            except RefoldError as error:
+                return error
+            go = self._session.go
+            if view.turn.seq:  # it waits for the person
+                await self._beyond(view.seq)
+                continue
+            await self._caught_up(view.seq)
+            async with self._floor.printing:  # somebody may be typing something
+                now = self._session.view
+            if not now.turn.seq and not now.talk.unheard:
+                return None
+
+    async def _show(self, watch: Watch) -> None:
+        async for frame in watch.frames():
+            async with self._floor.printing:
+                self._showing.show(frame)
+            if isinstance(frame.item, Entry):
+                self._shown = frame.seq
+                self._tell()
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(_TICK)
+            if not self._floor.asking:
+                if status := self._showing.status():
+                    self._screen.status(status)
+                else:
+                    self._screen.no_status()
+
+    async def _ask(self) -> None:
+        while True:
+            if (found := self._open_question()) is None:
+                await self._next_news()
+                continue
+            await self._caught_up(found.since)
+            async with self._taken():
+                if self._is_open(found.call.id):
+                    await self._put(found)
+
+    async def _put(self, found: OpenCall) -> None:
+        answer = None
+        with anyio.CancelScope() as scope:
+            self._question = (found.call.id, scope)
+            answer = await asking.ask(
+                found, self._session.view, self._around, self._screen, self._reading
+            )
+        self._question = None
+        sent = answer is not None and await asking.send(
+            answer, found.call.id, self._session.inbox
+        )
+        if sent and answer:
+            self._screen.under([(("good" if answer.allowed else "warn", answer.said),)])
+        else:
+            self._screen.under([(("warn", "answered elsewhere"),)])
+        self._showing.asked(found.call.id)
+
+    async def _listen(self) -> None:
+        while True:
+            typed = await self._floor.typed()
+            if self._floor.wanted or typed == "\x1b":
+                async with self._taken():
+                    await self._redirect()
+                    self._floor.heard()
+            elif not typed:  # the terminal is gone
+                await anyio.sleep_forever()
+            elif typed[0].isprintable():
+                async with self._taken():
+                    await self._steer(typed)
+
+    async def _redirect(self) -> None:
+        inbox, turn = self._session.inbox, self._session.view.turn
+        if not turn.seq or turn.stopped:
+            return
+        match await self._reading.brief(_INSTEAD):
+            case Key.ESC:
+                return
+            case str(words) if words.strip():
+                if not await inbox.interrupt(instead=words):
+                    await inbox.say(words)
+            case _:
+                await inbox.interrupt()
+
+    async def _steer(self, typed: str) -> None:
+        """Words into the running turn; a command waits until the turn is over."""
+        words: str | Key = typed.rstrip("\r\n")
+        if words == typed or "\n" in words:  # no whole line yet, or more than one
+            words = await self._reading.brief(_STEER, words)
+        if isinstance(words, Key) or not words.strip():
+            return
+        if command_in(words):
+            self.unsaid = words
+            self._screen.say(f"after this turn: {visible(words.strip())}", "dim")
+        else:
+            await self._session.inbox.say(words)
+
+    @asynccontextmanager
+    async def _taken(self) -> AsyncGenerator[None]:
+        """Have the floor for a question, with nothing else on its line."""
+        async with self._floor.taken():
+            self._screen.no_status()
+            try:
+                yield
+            except RefoldError as error:  # the disk would not take the answer
+                self._screen.line(sentence(error))
+
+    def _heed(self, entry: Entry) -> None:
+        self._tell()
+        if self._question and not self._is_open(self._question[0]):
+            self._question[1].cancel()
+
+    def _open_question(self) -> OpenCall | None:
+        if self._session.view.turn.stopped:
+            return None
+        return next((c for c in self._session.view.talk.calls if c.stage == "asked"), None)
+
+    def _is_open(self, call_id: str) -> bool:
+        found = self._session.view.talk.call(call_id)
+        stopped = self._session.view.turn.stopped is not None
+        return found is not None and found.stage == "asked" and not stopped
+
+    async def _caught_up(self, seq: int) -> None:
+        while self._shown < seq:
+            await self._next_news()
+
+    async def _beyond(self, seq: int) -> None:
+        while self._session.view.seq <= seq:
+            await self._next_news()
+
+    async def _next_news(self) -> None:
+        await self._news.wait()
+
+    def _tell(self) -> None:
+        told, self._news = self._news, anyio.Event()
+        told.set()
+
+
+def sentence(error: RefoldError) -> Line:
+    return (("bad", visible(str(error))),)

@@ -1,0 +1,103 @@
+"""What a call is, on one line before it runs, and what came of it, on a few after.
+
+Pure: from events to lines. What a person is asked before a call stands in
+`questions`; when a line is printed is the screen's business.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from refold.errors import ToolFailed
+from refold.journal.events import Ended
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+from refold.values.shown import Diff, Note, Output, Shown
+from refold.views.cells import cut, untabbed
+from refold.views.escape import on_one_line, visible
+from refold.views.folding import folded, text_lines
+from refold.views.styled import Line, Style, line
+
+_DIFF: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
+_SAID: Mapping[str, tuple[Style, str]] = {
+    "failed": ("bad", "failed: "),
+    "refused": ("warn", ""),
+    "stopped": ("warn", ""),
+    "unknown": ("warn", ""),
+}
+
+
+def label(call: ToolCall, tool: Tool | None) -> str:
+    """One line that says what the call will do. Visible, not cut."""
+    try:
+        if tool is not None:
+            return on_one_line(tool.label(tool.parse(call.arguments)))
+    except ToolFailed:
+        pass
+    return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
+
+
+def result(end: Ended, room: int, directory: str = "") -> list[Line]:
+    """What the call came to. The first line says it, the rest shows it."""
+    if end.outcome in _SAID:
+        style, word = _SAID[end.outcome]
+        return folded(text_lines(word + end.text, room, style), 8)
+    shown = [row for part in end.shown for row in _part(part, room, directory)]
+    return shown or _plain(end.text, room)
+
+
+def _part(part: Shown, room: int, directory: str) -> list[Line]:
+    match part:
+        case Note(text):
+            return [line(cut(on_one_line(text), room), "dim")]
+        case Output():
+            return list(_output(part, room))
+        case Diff():
+            return list(_diff(part, room, directory))
+
+
+def _output(output: Output, room: int) -> Iterator[Line]:
+    if output.text.strip():
+        yield from folded(text_lines(output.text, room, "dim"))
+    elif output.code == 0:
+        yield line("no output", "dim")
+    if output.code is None:
+        yield line("ended by us before it was done", "warn")
+    elif output.code:
+        yield line(f"exit code {output.code}", "bad")
+
+
+def _diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
+    rows = diff.text.split("\n") if diff.text else []
+    plus = sum(row.startswith("+") for row in rows)
+    minus = sum(row.startswith("-") for row in rows)
+    name = on_one_line(near(diff.path, directory))
+    yield (("dim", f"{diff.kind} {cut(name, room - 20)} "), ("added", f"+{plus}"),
+           ("dim", " "), ("gone", f"-{minus}"))  # fmt: skip
+    shown = [
+        line(cut(untabbed(visible(row)), room), _DIFF.get(row[:1], "dim")) for row in rows
+    ]
+    yield from folded(shown, 40)
+
+
+def _plain(text: str, room: int) -> list[Line]:
+    rows = text_lines(text, room, "dim")
+    first = rows[0] if rows else line("done", "dim")
+    more = len(rows) - 1
+    return [(*first, ("dim", f" (+{more} lines)"))] if more > 0 else [first]
+
+
+def near(path: str, directory: str) -> str:
+    """`path` from `directory`, where it lies below it."""
+    if directory and path.startswith(directory.rstrip(os.sep) + os.sep):
+        return path[len(directory.rstrip(os.sep)) + 1 :]
+    return path
+
+
+def arguments(call: ToolCall) -> dict[str, object]:
+    """The arguments as the model gave them; none if they are no JSON object."""
+    try:
+        return msgspec.json.decode(call.arguments, type=dict[str, object])
+    except msgspec.DecodeError:
+        return {}

@@ -1,0 +1,101 @@
+"""Characters that order a screen about, or that nobody can see, made visible.
+
+Text of models, tools, files and people passes through here before a screen gets
+it; so no such text moves a cursor, renames a window, fills a clipboard, turns
+the writing round or hides words. Line feed and tab are the only control
+characters that stay. `Visible` takes a text in pieces: however it was cut, the
+result is the same.
+"""
+
+import re
+
+# C0 but tab and line feed, DEL and C1; invisible letters, marks and fillers; what turns
+# the writing round; other line ends; half characters; tags and all of their plane.
+_UNSEEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff\U000fffff\U0010ffff"
+)
+# These two kinds shape Indic and Persian words and emoji: right after such a letter
+# they have a use, and no width of their own.
+_SHAPING = "\u200c\u200d\ufe0e\ufe0f"
+# What looks like a blank and is none, to a shell for one.
+_BLANKS = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
+_HIDDEN = re.compile(f"[{_UNSEEN}{_BLANKS}]")
+_HIDDEN_IN_PROSE = re.compile(
+    f"(?<![^\x00-\u02ff{_UNSEEN}])[{_SHAPING}]|(?![{_SHAPING}])[{_UNSEEN}]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+class Visible:
+    """Prose that comes in pieces. `add` gives what can be shown by now."""
+
+    def __init__(self) -> None:
+        self._held, self._before = "", ""
+
+    def add(self, piece: str) -> str:
+        text = self._held + piece
+        # A return may be half a line end, and half an emoji waits for its other half.
+        kept = len(text) - (text[-1:] == "\r" or "\ud800" <= text[-1:] <= "\udbff")
+        text, self._held = text[:kept], text[kept:]
+        return self._shown(text)
+
+    def end(self) -> str:
+        text, self._held = self._held, ""
+        shown, self._before = self._shown(text), ""
+        return shown
+
+    def _shown(self, text: str) -> str:
+        if not text:
+            return ""
+        if text.isascii() and text.isprintable():
+            self._before = text[-1]
+            return text
+        text = _mended(text.replace("\r\n", "\n"))
+        context = self._before + text
+        self._before = text[-1]
+        first = len(context) - len(text)
+        return "".join(
+            _written(c) if _HIDDEN_IN_PROSE.match(context, at) else c
+            for at, c in enumerate(context)
+            if at >= first
+        )
+
+
+def visible(text: str) -> str:
+    """Prose, whole: what shapes letters and emoji stays where it has a use."""
+    found = Visible()
+    return found.add(text) + found.end()
+
+
+def exact(text: str) -> str:
+    """`text` with every hidden character and false blank written out; lines and tabs stay."""
+    return _HIDDEN.sub(lambda found: _written(found[0]), _mended(text))
+
+
+def on_one_line(text: str) -> str:
+    """The same, with line feeds and tabs written out too: for names."""
+    return "".join(_SHORT.get(c, c) for c in exact(text))
+
+
+def hidden(text: str) -> int:
+    """How many characters of `text` nobody could see, or tell from a blank."""
+    return len(_HIDDEN.findall(_mended(text)))
+
+
+def _mended(text: str) -> str:
+    """Two halves of one character, as JSON may bring them, are that character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text
+
+
+def _written(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x100:
+        return _SHORT.get(letter, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

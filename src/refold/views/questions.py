@@ -1,0 +1,133 @@
+"""What a person is shown before a call may run: all of it, and nothing hidden.
+
+Every character that cannot be seen is written out and counted, long runs of
+blanks are counted too, long lines are wrapped and never cut. The file as it
+would be afterwards is not known before the call runs; so old and new text are
+set against each other instead.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+from refold.values.tools import Effect
+from refold.views.calls import arguments
+from refold.views.cells import unpadded, untabbed, wrapped
+from refold.views.escape import exact, hidden, on_one_line
+from refold.views.folding import folded
+from refold.views.styled import Line, Style, line
+
+MOST = 60  # lines of one question, unless all are asked for
+_ABOUT = {
+    Effect.LOOK: "look at this",
+    Effect.CHANGE: "change a file",
+    Effect.RUN: "run this",
+    Effect.NET: "use the network",
+    Effect.ASK: "ask you",
+    Effect.SELF: "change the session",
+}
+
+
+def question(
+    call: ToolCall, tool: Tool | None, reason: str, room: int, *, whole: bool = False
+) -> list[Line]:
+    """The lines of the question; `whole` if none may be left out."""
+    effect = _ABOUT[tool.effect] if tool else "do this"
+    found = arguments(call)
+    body = list(_body(call.name, found, tool, room - 2))
+    if not whole:
+        body = folded(body, MOST, "; v shows them all")
+    return [
+        (("warn", "? "), ("strong", f"May {on_one_line(call.name)} {effect}?")),
+        *((("plain", "  "), *row) for row in body),
+        *((("plain", "  "), *row) for row in _remarks(found, reason, room - 2)),
+    ]
+
+
+def is_folded(call: ToolCall, tool: Tool | None, room: int) -> bool:
+    body = _body(call.name, arguments(call), tool, room - 2)
+    return sum(1 for _ in body) > MOST
+
+
+def _body(
+    name: str, found: dict[str, object], tool: Tool | None, room: int
+) -> Iterator[Line]:
+    left = dict(found)
+    main = left.pop(tool.subject, None) if tool else None
+    if tool and main is not None:
+        a_name = tool.subject == tool.path  # and names stand on one line
+        text = on_one_line(_text(main)) if a_name else _text(main)
+        yield from _block(text, room, "accent")
+    match name, left:
+        case "edit_file", {"old": str(old), "new": str(new), **rest}:
+            left = rest
+            yield from _change(old, new, room)
+        case "write_file", {"content": str(content), **rest}:
+            left = rest
+            yield from _block(content, room, "added", "+")
+        case _:
+            pass
+    for key, value in left.items():
+        text = _text(value)
+        if "\n" in text:
+            yield line(f"{on_one_line(key)}:", "dim")
+            yield from _block(text, room, "plain", "  ")
+        else:
+            yield from _block(f"{on_one_line(key)}: {text}", room, "plain")
+
+
+def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
+    shown = unpadded(untabbed(exact(text)))
+    for row in wrapped(shown.removesuffix("\n"), room - len(before)):
+        yield line(before + row, style)
+
+
+def _change(old: str, new: str, room: int) -> Iterator[Line]:
+    """Old lines and new ones; what is the same at both ends only once."""
+    gone, come = old.split("\n"), new.split("\n")
+    first = _alike(gone, come)
+    last = _alike(gone[first:][::-1], come[first:][::-1])
+    parts: list[tuple[list[str], Style, str]] = [
+        (gone[:first], "dim", " "),
+        (gone[first : len(gone) - last], "gone", "-"),
+        (come[first : len(come) - last], "added", "+"),
+        (gone[len(gone) - last :], "dim", " "),
+    ]
+    for rows, style, sign in parts:
+        for row in rows:
+            yield from _block(row, room, style, sign)
+
+
+def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]:
+    unseen = sum(hidden(text) for text in _texts(found))
+    if unseen:
+        many = "1 hidden character is" if unseen == 1 else f"{unseen} hidden characters are"
+        yield line(f"{many} written out like \\u200b.", "bad")
+    if reason:
+        for row in wrapped(on_one_line(reason), room):
+            yield line(row, "dim")
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, inner in value.items():  # pyright: ignore[reportUnknownVariableType] - JSON
+                yield from (*_texts(key), *_texts(inner))  # pyright: ignore[reportUnknownArgumentType] - JSON
+        case list():
+            for inner in value:  # pyright: ignore[reportUnknownVariableType] - JSON
+                yield from _texts(inner)  # pyright: ignore[reportUnknownArgumentType] - JSON
+        case _:
+            return
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _alike(old: list[str], new: list[str]) -> int:
+    pairs = zip(old, new, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))

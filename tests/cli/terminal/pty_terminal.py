@@ -1,0 +1,93 @@
+"""A program in a pseudo terminal, and the screen a person would see."""
+
+import os
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pexpect
+import pyte
+
+STAGE = Path(__file__).with_name("stage.py")
+CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
+
+
+class Terminal:
+    def __init__(
+        self,
+        program: Path,
+        *arguments: str,
+        here: Path,
+        size: tuple[int, int] = (40, 80),
+        compiled: Path,
+        **env: str,
+    ) -> None:
+        rows, columns = size
+        self.raw, self.modes = "", 0
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self.screen)
+        environment = {**os.environ, "TERM": "xterm-256color", **env}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(compiled)
+        self.child = pexpect.spawn(
+            sys.executable,
+            [str(program), *arguments],
+            cwd=str(here),
+            env=environment,  # type: ignore[arg-type]
+            dimensions=size,
+            encoding="utf-8",
+            timeout=10,
+        )
+        self.child.delaybeforesend = None
+
+    @property
+    def rows(self) -> list[str]:
+        return [row.rstrip() for row in self.screen.display]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.rows)
+
+    def type(self, text: str) -> None:
+        self.child.send(text)
+
+    def until(self, shown: str) -> None:
+        """Wait until this can be read on the screen."""
+        deadline = time.monotonic() + 10
+        while shown not in self.text:
+            assert time.monotonic() < deadline, f"{shown!r} never came:\n{self.text}"
+            self._read()
+
+    def until_gone(self, shown: str) -> None:
+        deadline = time.monotonic() + 10
+        while shown in self.text:
+            assert time.monotonic() < deadline, f"{shown!r} never went:\n{self.text}"
+            self._read()
+
+    def until_there(self, path: Path) -> None:
+        """Wait until this file exists."""
+        deadline = time.monotonic() + 10
+        while not path.exists():
+            assert time.monotonic() < deadline, f"{path} was never made:\n{self.text}"
+            self._read()
+
+    def end(self) -> int:
+        """Wait for the program to end. Its exit code."""
+        while self._read():
+            pass
+        self.modes = termios.tcgetattr(self.child.child_fd)[3]
+        self.child.close()
+        status, signal = self.child.exitstatus, self.child.signalstatus
+        return status if status is not None else -(signal or 0)
+
+    def _read(self) -> bool:
+        try:
+            piece = self.child.read_nonblocking(4096, timeout=0.05)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        self.raw += piece
+        self._stream.feed(piece)
+        return True

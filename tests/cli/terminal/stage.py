@@ -1,0 +1,126 @@
+"""A whole session in a real terminal, but for the model: it says what its script says.
+
+Run as a program by the stories. The journal is in memory; tools, questions and the
+terminal are real, and so is the current directory.
+"""
+
+import sys
+import time
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from refold.cli.terminal.run import run
+from refold.cli.terminal.surroundings import Surroundings
+from refold.engine.policies.converse import converse
+from refold.engine.policies.final import final
+from refold.engine.policies.refusals import not_refused
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.world import World
+from refold.errors import BadInput
+from refold.journal.store import MemoryStore
+from refold.place.commands import PlainCommands
+from refold.place.files import DiskFiles
+from refold.provider.port import Delta, Provider, Request
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Line, Reply, ScriptedProvider
+from refold.tools.builtin import builtin
+from refold.values.usage import Usage
+
+READ = ("read_file", '{"path": "hello.py"}')
+EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}')
+RUN = ("bash", '{"command": "python3 hello.py"}')
+WAIT = ("bash", '{"command": "touch begun; echo begun; sleep 30"}')
+HOSTILE = r"""{"command": "printf 'ok\\033]52;c;YQ==\\a\\r\\x9b2J\\x7f\\033[2Jend'"}"""
+HIDDEN = '{"command": "ls' + " " * 3000 + "; echo \u202egone\u200b" + '"}'
+
+SCRIPTS: dict[str, tuple[Line, ...]] = {
+    "edit": (
+        Reply("I will look **first**.", (READ,), "The greeting should be friendlier."),
+        [EDIT],
+        [RUN],
+        Reply("Now `hello.py` says hello.", usage=Usage(900, 300, 0, 42)),
+    ),
+    "slow": ("word " * 2000, "As you like."),
+    "late": (Reply("word " * 300, (READ,)), [EDIT], "Well."),
+    "command": ([WAIT], "As you like."),
+    "hostile": (Reply("see \x1b]0;me\x07\u202e", [("bash", HOSTILE)]), "\x1b[31mred\x9b1m"),
+    "hidden": ([("bash", HIDDEN)], "Well."),
+    "steps": ([READ], [READ], "A summary.", "More."),
+    "talk": ("One.", "Two.", "Three."),
+}
+
+
+class Unhurried:
+    """A model that takes its time, so that somebody can interrupt it."""
+
+    def __init__(self, *lines: Line, wait: float = 0.0) -> None:
+        self._script, self._wait = ScriptedProvider(*lines), wait
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        async for delta in self._script.stream(request):
+            await anyio.sleep(self._wait)
+            yield delta
+
+
+POLICIES = (stopping, final, not_refused(3), going_on, after_a_stop, converse)
+
+
+def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World:
+    files = DiskFiles(here)
+    house = {
+        "files": files,
+        "commands": PlainCommands(),
+        "blobs": record,
+        "directory": here,
+    }
+    return World(
+        provider, builtin(), (at_most(steps, 0), *POLICIES), house=house,
+        outside=files.outside, model=record.view.about.model or "script/one", window=10_000,
+    )  # fmt: skip
+
+
+async def opened(
+    provider: Provider, here: Path, store: MemoryStore | None = None, steps: int = 9
+) -> Session:
+    record = Recorder(store or MemoryStore(), clock=time.time)
+    return await Session.open(
+        record, lambda _: world(provider, record, here, steps), directory=str(here)
+    )
+
+
+async def choose(name: str) -> str:
+    if name not in ("one", "two"):
+        raise BadInput(f"there is no model {name!r}: one or two")
+    return f"script/{name}"
+
+
+def surroundings(provider: Provider, here: Path) -> Surroundings:
+    return Surroundings(
+        model="script/one",
+        models=("script/one", "script/two"),
+        choose_model=choose,
+        new_session=partial(opened, provider, here),
+        tools=builtin(),
+        outside=DiskFiles(here).outside,
+        price=lambda model, usage: (usage.fresh * 3 + usage.output * 15) / 1e6,
+        history=here / ".history",
+    )
+
+
+async def main(story: str, first_words: str) -> int:
+    here = Path.cwd()
+    provider = Unhurried(*SCRIPTS[story], wait=0.002 if story in ("slow", "late") else 0.0)
+    session = await opened(provider, here, steps=2 if story == "steps" else 9)
+    try:
+        return await run(session, surroundings(provider, here), first_words)
+    finally:
+        await session.close()
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main, sys.argv[1], " ".join(sys.argv[2:])))

@@ -1,0 +1,239 @@
+"""The small parts of the line terminal, one by one."""
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from refold.cli.terminal.commands import command_in, commands
+from refold.cli.terminal.completion import completing
+from refold.cli.terminal.doing import Doing
+from refold.cli.terminal.grants import offered
+from refold.cli.terminal.look import Look, look
+from refold.cli.terminal.plain import Plain
+from refold.cli.terminal.reading import Key
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.fold import View
+from refold.permissions.rules import parse
+from refold.tools.builtin import builtin
+from refold.values.messages import ToolCall
+from refold.views.styled import bare
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("/model two", ("model", "two")),
+        ("  /HELP ", ("help", "")),
+        ("exit", ("exit", "")),
+        ("clear", ("clear", "")),
+        ("/etc/hosts is wrong", None),
+        ("/", None),
+        ("exit the loop", None),
+        ("/two\nlines", None),
+    ],
+)
+def test_a_command_is_told_from_words(typed: str, found: tuple[str, str] | None) -> None:
+    assert command_in(typed) == found
+
+
+def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
+    table = commands()
+    names = [name for command in table for name in (command.name, *command.aliases)]
+
+    assert len(names) == len(set(names))
+    assert all(command.about for command in table)
+    assert {c.name for c in table} == {
+        "help", "model", "mode", "cost", "continue", "clear", "quit",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "offers"),
+    [
+        ("/mo", ["/model", "/mode"]),
+        ("/model tw", ["two"]),
+        ("/mode ", []),
+        ("look at @src/ma", ["main.py", "many/"]),
+        ("@", ["src/"]),
+        ("@.", [".hidden"]),
+        ("@nowhere/x", []),
+        ("plain words", []),
+        ("", []),
+    ],
+)
+def test_what_could_stand_at_the_cursor_is_offered(
+    tmp_path: Path, before: str, offers: Sequence[str]
+) -> None:
+    (tmp_path / "src" / "many").mkdir(parents=True)
+    for name in ("src/main.py", "src/other.py", ".hidden", "odd\x1bname"):
+        (tmp_path / name).touch()
+    table = [("model", "choose"), ("mode", "rights"), ("quit", "leave")]
+    complete = completing(table, {"model": ("one", "two")}, str(tmp_path))
+
+    assert [offer.text for offer in complete(before)] == offers
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rule"),
+    [
+        ("bash", {"command": "git status"}, "bash(git status)"),
+        ("bash", {"command": "git status; rm x"}, ""),
+        ("bash", {"command": "rm x"}, ""),
+        ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, "edit_file(a.py)"),
+        ("write_file", {"path": "/out/a", "content": ""}, "write_file(/real/out/a)"),
+        ("bash", {"no": "command"}, ""),
+        ("unknown", {"x": 1}, ""),
+    ],
+)
+def test_only_a_rule_that_would_let_it_pass_is_offered(
+    name: str, arguments: dict[str, Any], rule: str
+) -> None:
+    around = Surroundings(
+        tools=builtin(),
+        rules=(parse("bash(rm *)", "ask"),),
+        outside=lambda path: f"/real{path}" if path.startswith("/") else None,
+    )
+    call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
+
+    assert offered(call, around, View()) == rule
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, Callable[[bytes], None]]]:
+    reading, writing = os.pipe()
+    yield reading, lambda data: (os.write(writing, data), None)[1]
+    os.close(reading)
+    os.close(writing)
+
+
+def test_whole_lines_are_read_as_they_come(
+    pipe: tuple[int, Callable[[bytes], None]],
+) -> None:
+    source, write = pipe
+    out = io.StringIO()
+    plain = Plain(Screen(out, Look()), source)
+
+    async def read() -> list[str | Key]:
+        write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
+        return [
+            await plain.words((("person", "> "),)),
+            await plain.choice((("plain", "? "),), "yn"),
+            await plain.choice((("plain", "? "),), "yn"),
+            await plain.choice((("plain", "? "),), "yn"),
+            await plain.brief(()),
+        ]
+
+    assert anyio.run(read) == ["one\ntw\u00f6", "", "y", "", "rest \ufffd"]
+    assert out.getvalue() == "> \n  \n? \n? \n? \n"
+
+
+def test_ctrl_c_and_the_end_of_input_are_keys(
+    pipe: tuple[int, Callable[[bytes], None]],
+) -> None:
+    source, write = pipe
+    plain = Plain(Screen(io.StringIO(), Look()), source)
+
+    async def interrupted() -> str | Key:
+        found: list[str | Key] = []
+
+        async def read() -> None:
+            found.append(await plain.words(()))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            plain.interrupt()
+        return found[0]
+
+    assert anyio.run(interrupted) is Key.CTRL_C
+    write(b"after\n")
+    assert anyio.run(plain.words, ()) == "after"
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
+        gone = Plain(Screen(io.StringIO(), Look()), nothing.fileno())
+        assert anyio.run(gone.words, ()) is Key.CTRL_D
+
+
+def test_a_status_is_taken_back_before_anything_stays() -> None:
+    out = io.StringIO()
+    screen = Screen(out, Look(moves=True, room=lambda: 12))
+
+    screen.status((("dim", "thinking a long time"),))
+    screen.status((("dim", "thinking a long time"),))
+    screen.say("done")
+    screen.pieces([("plain", "half a line")])
+    screen.status((("dim", "never drawn"),))
+
+    assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
+
+
+def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
+    out = io.StringIO()
+    screen = Screen(out, Look())
+
+    screen.gap()
+    screen.say("one")
+    screen.gap()
+    screen.gap()
+    screen.pieces([("plain", "two")])
+    screen.gap()
+    screen.say("three\n")
+    screen.gap()
+    screen.say("four")
+
+    assert out.getvalue() == "one\n\ntwo\n\nthree\n\nfour\n"
+
+
+def test_a_terminal_that_is_not_utf_8_still_gets_every_letter() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="latin-1")
+    screen = Screen(out, look(out, {"TERM": "xterm"}))
+
+    screen.say("naïve 中文")
+    screen.under([(("plain", "x"),)])
+
+    assert raw.getvalue().decode("latin-1") == "naïve \\u4e2d\\u6587\n  | x\n"
+
+
+@pytest.mark.parametrize(
+    ("environ", "color", "found"),
+    [
+        ({"TERM": "xterm"}, None, (True, True)),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, None, (False, True)),
+        ({"TERM": "dumb"}, None, (False, False)),
+        ({}, None, (False, False)),
+        ({"TERM": "xterm"}, False, (False, True)),
+    ],
+)
+def test_colours_and_movement_follow_the_terminal(
+    environ: dict[str, str], color: bool | None, found: tuple[bool, bool]
+) -> None:
+    out = io.StringIO()
+    out.isatty = lambda: True  # type: ignore[method-assign]
+
+    made = look(out, environ, color)
+
+    assert (made.color, made.moves) == found
+
+
+def test_what_is_being_done_is_one_line_with_the_last_that_was_printed() -> None:
+    times = iter([0.0, 1.5, 2.0, 3.0])
+    doing = Doing(lambda: next(times), "|/")
+
+    doing.now("running")
+    first = bare([doing.line()])
+    doing.tail("call-0", "10%\r20%\rold\n\x1b[2Jnew\n\n")
+    second = bare([doing.line()])
+    doing.no_tail("call-0")
+    doing.over()
+
+    assert first == "/ running 1.5 s  ctrl+c to stop or redirect"
+    assert second == "| running 2.0 s  \\x1b[2Jnew"
+    assert doing.line() == ()

@@ -1,0 +1,103 @@
+"""The line under a turn, what a session has cost, and the last words of one."""
+
+from typing import Any
+
+import pytest
+
+from refold.journal.events import (
+    Briefed,
+    Entry,
+    Event,
+    ModelAnswered,
+    Said,
+    TakenUp,
+)
+from refold.journal.fold import View, fold
+from refold.values.messages import Message, Text
+from refold.values.usage import Usage
+from refold.views.counts import cost_lines, duration, ending, turn_line
+from refold.views.recap import recap
+from refold.views.styled import bare
+
+
+def folded(*events: Event) -> View:
+    return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
+
+
+def answer(text: str, model: str = "m/a", usage: Usage | None = None) -> ModelAnswered:
+    said = Message("assistant", (Text(text),))
+    return ModelAnswered(said, usage or Usage(), model=model)
+
+
+def price(model: str, usage: Usage) -> float | None:
+    return usage.input / 100 if model == "m/a" else None
+
+
+@pytest.mark.parametrize(
+    ("spent", "size", "said"),
+    [
+        ([("m/a", Usage(1000, 234, 0, 56))], 10_000,
+         "1,234 in (234 cached) · 56 out · 13% of window · $12.34 · 8.4 s"),
+        ([("m/a", Usage(1)), ("m/b", Usage(20_000))], 0, "20.0k in · 0 out · 8.4 s"),
+        ([("m/a", Usage())], 10_000, "8.4 s"),
+        ([("m/a", Usage(1))], 10_000, "1 in · 0 out · <1% of window · $0.0100 · 8.4 s"),
+        ([], 0, "8.4 s"),
+    ],
+)  # fmt: skip
+def test_a_turn_ends_with_what_it_used(spent: Any, size: int, said: str) -> None:
+    assert bare([turn_line(spent, size, 8.41, price)]) == said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "said"),
+    [
+        ("answered", "", None),
+        ("interrupted", "interrupted", "stopped"),
+        ("interrupted", "stopped at a question", "stopped: stopped at a question"),
+        ("step_limit", "50 answers", "step limit: 50 answers. Press Enter to go on."),
+        ("failed", "no \x1b key", r"failed: no \x1b key"),
+        ("stuck", "bash was called 4 times alike", "stuck: bash was called 4 times alike"),
+    ],
+)
+def test_an_end_that_is_no_answer_is_named(
+    outcome: Any, reason: str, said: str | None
+) -> None:
+    found = ending(outcome, reason)
+
+    assert (bare([found]) if found else None) == said
+
+
+def test_a_session_s_cost_is_told_model_by_model_and_never_guessed() -> None:
+    view = folded(
+        Briefed(window=1000),
+        answer("x", "m/a", Usage(100, 0, 0, 10)),
+        answer("y", "m/long", Usage(200, 50, 0, 20)),
+    )
+
+    assert bare(cost_lines(view, price)) == (
+        "m/a     100 in · 10 out · $1.00\n"
+        "m/long  250 in (50 cached) · 20 out\n"
+        "in all  350 in (50 cached) · 30 out\n"
+        "27% of window"
+    )
+    assert bare(cost_lines(View(), price)) == "Nothing has been used yet."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0 s"), (59.9, "59.9 s"), (61, "1 min 01 s"), (-3, "0.0 s")],
+)
+def test_time_is_told_short(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_who_comes_back_sees_the_last_exchanges_shortened() -> None:
+    events: list[Event] = []
+    for n in range(5):
+        events += [Said(f"question {n}"), TakenUp((3 * n + 1,)), answer(f"answer {n}")]
+    events += [Said("a\x1b long\none"), TakenUp((16,)), answer("1\n2\n3\n\n4\n5\n6")]
+
+    assert bare(recap(folded(*events), 40)) == (
+        "› question 3\n  answer 3\n› question 4\n  answer 4\n"
+        "› a\\x1b long one\n  … 2 lines …\n  3\n  4\n  5\n  6"
+    )

@@ -1,0 +1,68 @@
+"""Nothing that a model, tool or file says can order a terminal about."""
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.views.escape import Visible, exact, hidden, on_one_line, visible
+
+NASTY = st.text(
+    st.one_of(
+        st.sampled_from(
+            "\x1b\r\n\t\x07\x08\x7f\x9b\u200b\u200d\u202e\u2066\ufe0f\ud83d\ude00"
+        ),
+        st.sampled_from("ab -é中👩\U000e0041"),
+        st.characters(),
+    ),
+    max_size=40,
+)
+
+# Counted as format characters, but they are signs that can be seen.
+SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("ok\x1b]52;c;YQ==\adone", r"ok\x1b]52;c;YQ==\x07done"),
+        ("safe\rEVIL\x9b2J\b\x0e\x7f", r"safe\rEVIL\x9b2J\x08\x0e\x7f"),
+        ("one\r\ntwo\tthree\n", "one\ntwo\tthree\n"),
+        ("abc\u202edcba\u2066\u200b", r"abc\u202edcba\u2066\u200b"),
+        ("tag \U000e0041", r"tag \U000e0041"),
+        ("family 👨\u200d👩, heart ❤\ufe0f", "family 👨\u200d👩, heart ❤\ufe0f"),
+        ("pass\u200dword \u200d👩", r"pass\u200dword \u200d👩"),
+        ("half \ud83d, whole \ud83d\ude00", "half \\ud83d, whole 😀"),
+        ("naïve 中文 plain", "naïve 中文 plain"),
+    ],
+)
+def test_what_cannot_be_seen_is_written_out(said: str, shown: str) -> None:
+    assert visible(said) == shown
+
+
+@given(NASTY)
+def test_nothing_is_left_that_moves_a_cursor_or_hides(said: str) -> None:
+    for shown in (visible(said), exact(said), on_one_line(said)):
+        left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", shown)
+        left = re.sub(SIGNS, "", left)
+        assert not [c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Cs")]
+
+
+@given(NASTY, st.data())
+def test_however_it_is_cut_it_is_shown_alike(said: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
+    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
+    screen = Visible()
+
+    shown = "".join(screen.add(piece) for piece in pieces) + screen.end()
+
+    assert shown == visible(said)
+
+
+def test_what_is_asked_about_hides_nothing_and_is_counted() -> None:
+    assert exact("ls 👨\u200d👩\n\tcd") == "ls 👨\\u200d👩\n\tcd"
+    assert exact("ls\xa0-l") == "ls\\xa0-l"
+    assert hidden("ls 👨\u200d👩 \u202e\x1b\n\t") == 3
+    assert on_one_line("a\nb\tc\rd") == r"a\nb\tc\rd"
