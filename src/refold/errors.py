@@ -19,6 +19,8 @@ RefoldError
 to the model as a failure too. Only a `JournalError` stops a session.
 """
 
+from typing import cast
+
 
 class RefoldError(Exception):
     """Base of every error we raise on purpose."""
@@ -81,3 +83,10 @@ class Fenced(JournalError):
 
 class ToolFailed(RefoldError):
     """The tool could not do it. The message is written for the model."""
+
+
+def first(error: BaseException) -> BaseException:
+    """What a task failed with, out of the groups that task groups wrap it in."""
+    if isinstance(error, BaseExceptionGroup):
+        return first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return error

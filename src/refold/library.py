@@ -1,9 +1,14 @@
 """refold for programs: build an agent, run turns, watch them, answer for the person.
 
-    from refold import Agent, tool
+    from refold import Agent, Effect, Reply, tool
 
-    agent = Agent(model="anthropic/claude-sonnet-5-5", mode="accept-edits")
-    print(agent.run("What does this project do?").text)
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        "Say what the weather is in a city."
+        return Reply(f"rain in {city}")
+
+    agent = Agent(model="anthropic/claude-sonnet-5-5", tools=[weather])
+    print(agent.run("Do I need an umbrella in Oslo?").text)
 
 Nothing here is global: agents with different homes live side by side. `run` is
 a thin synchronous door; everything else is async.
@@ -29,7 +34,7 @@ from msgspec import Struct
 from refold.app import App, Wishes
 from refold.config.load import load
 from refold.config.paths import paths
-from refold.errors import BadInput
+from refold.errors import BadInput, first
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.provider.port import Provider
@@ -89,8 +94,7 @@ class Session:
     async def run(self, words: str) -> Result:
         """Say `words` and go on until the turn has ended. Raises `BadInput` if one runs."""
         with self._alone():
-            await self._engine.inbox.say(words)
-            return await self._to_the_end(self._engine.go)
+            return await self._turn(words)
 
     async def continue_(self) -> Result:
         """Go on where the last turn ended, or finish one that a crash cut off."""
@@ -112,11 +116,11 @@ class Session:
 
         async def turn() -> None:
             try:
-                await self.run(words)
+                await self._turn(words)
             finally:
                 watch.close()
 
-        with _one_error():
+        with self._alone(), _one_error():
             async with anyio.create_task_group() as group:
                 group.start_soon(turn)
                 try:
@@ -165,6 +169,10 @@ class Session:
             yield
         finally:
             self._busy = False
+
+    async def _turn(self, words: str) -> Result:
+        await self._engine.inbox.say(words)
+        return await self._to_the_end(self._engine.go)
 
     async def _to_the_end(self, go: Callable[[], Awaitable[View]]) -> Result:
         with _one_error():
@@ -289,13 +297,7 @@ def _one_error() -> Generator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        raise _first(group) from group
-
-
-def _first(error: BaseException) -> BaseException:
-    if isinstance(error, BaseExceptionGroup):
-        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
-    return error
+        raise first(group) from group
 
 
 def _result(view: View, id_: str) -> Result:

@@ -236,7 +236,10 @@ def test_an_empty_answer_is_a_failure_and_not_asked_for_again_for_ever() -> None
 
     view = run(store, world(ScriptedProvider("")), "Umbrella?")
 
-    assert (view.turn.outcome, view.turn.reason) == ("failed", "the model's answer was empty")
+    assert (view.turn.outcome, view.turn.reason) == (
+        "failed",
+        "the model's answer was empty",
+    )
 
 
 @pytest.mark.parametrize(
@@ -409,9 +412,7 @@ def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -
         """Talk too much."""
         return Reply("a" * 50 + "b" * 50)
 
-    given = world(
-        ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20
-    )
+    given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20)
     run(store, given, "Umbrella?")
 
     end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
@@ -459,14 +460,22 @@ def test_a_call_with_a_secret_runs_as_it_was_made_but_is_not_repeated_later() ->
     store, orders = MemoryStore(), list[str]()
     secret = "sk-" + "b" * 30
 
-    run(store, world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')], "Ok."), orders), "Go")
+    run(
+        store,
+        world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')], "Ok."), orders),
+        "Go",
+    )
     started = next(e.seq for e in entries(store) if isinstance(e.event, Started))
     later = MemoryStore(*store.lines[: started - 1])
     view = run(later, world(ScriptedProvider("Ok."), orders))
 
     assert orders == [secret]
     assert secret.encode() not in b"".join(store.lines)
-    assert transcript(view).splitlines()[2].startswith("· failed: Interrupted, and not repeated")
+    assert (
+        transcript(view)
+        .splitlines()[2]
+        .startswith("· failed: Interrupted, and not repeated")
+    )
 
 
 def test_a_rewind_takes_back_the_talk_but_not_the_account_and_can_be_undone() -> None:
@@ -505,9 +514,7 @@ def test_every_event_says_what_led_to_it() -> None:
 
     by_seq = {e.seq: type(e.event).__name__ for e in entries(store)}
     causes = {
-        (type(e.event).__name__, by_seq.get(e.cause, ""))
-        for e in entries(store)
-        if e.cause
+        (type(e.event).__name__, by_seq.get(e.cause, "")) for e in entries(store) if e.cause
     }
     assert causes == {
         ("TurnStarted", "Said"), ("TakenUp", "Said"), ("ModelAnswered", "Asked"),

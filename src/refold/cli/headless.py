@@ -60,6 +60,10 @@ async def _turn(session: Session, words: str, found: Namespace, out: "_Out") -> 
     """Run the turn while its news are printed. True if it took too long."""
     watch, limit = session.hub.watch(), anyio.move_on_after(found.timeout)
     out.begin(session)
+    if session.lost:
+        sys.stderr.write(
+            f"refold: the journal was damaged at its end; lost: {session.lost}\n"
+        )
     if words:
         await session.inbox.say(words)
     async with anyio.create_task_group() as group:
@@ -133,7 +137,12 @@ def _notices(found: Iterable[dict[str, object]]) -> None:
         if document["type"] == "notice":
             sys.stderr.write(f"refold: {document['text']}\n")
         elif document["type"] == "retry":
-            sys.stderr.write(f"refold: {document['reason']}; trying again\n")
+            wait = (
+                f"; trying again in {document['seconds']:.1f} s"
+                if document["seconds"]
+                else ""
+            )
+            sys.stderr.write(f"refold: {document['reason']}{wait}\n")
 
 
 def _words(found: Namespace) -> str:

@@ -15,6 +15,8 @@ UNPROTECTED = (
     "commands run with your own rights: there is no sandbox yet, so read what you allow"
 )
 
+MENDED = "the journal was damaged at its end; lost: {lost}"
+
 
 def run(found: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
@@ -32,12 +34,13 @@ async def _run(found: Namespace, app: App) -> int:
     try:
         id_, session = await open_session(app, found)
         async with session:
-            return await converse(session, around(app, id_, session.view), found.text)
+            here = around(app, id_, session.view, session.lost)
+            return await converse(session, here, found.text)
     finally:
         await app.aclose()
 
 
-def around(app: App, id_: str, view: View) -> Surroundings:
+def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
     """What the terminal may use of the app."""
 
     async def choose(name: str) -> str:
@@ -57,6 +60,6 @@ def around(app: App, id_: str, view: View) -> Surroundings:
         mode=app.settings.permission_mode,
         outside=app.outside,
         history=app.paths.state / "history",
-        notices=(UNPROTECTED,),
+        notices=(UNPROTECTED, *((MENDED.format(lost=lost),) if lost else ())),
         come_back=f"refold -c   (or refold -r {id_})",
     )

@@ -170,7 +170,8 @@ def _file(call: ToolCall, world: World) -> str:
     if tool is None or tool.effect is not Effect.CHANGE or not tool.path:
         return call.id
     try:
-        return normpath(str(tool.parse(call.arguments).get(tool.path, call.id)))
+        path = str(tool.parse(call.arguments).get(tool.path, call.id))
+        return (normpath(path), *world.names(path))[-1]  # the real one, if it is known
     except ToolFailed:
         return call.id
 

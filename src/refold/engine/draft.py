@@ -19,6 +19,7 @@ class _Call:
     def __init__(self, id_: str) -> None:
         self.id, self.name = id_, ""
         self.arguments: list[str] = []
+        self.wire, self.data = "", Raw(b"null")
 
 
 class Draft:
@@ -116,6 +117,8 @@ class Draft:
             self._parts.append(call)
         call.name += delta.name
         call.arguments.append(delta.arguments)
+        if bytes(delta.data):
+            call.wire, call.data = delta.wire, delta.data
         return CallComing(call.name) if new and call.name else None
 
     def _finished(self, calls: bool) -> list[Part]:
@@ -126,7 +129,8 @@ class Draft:
                 case _Call() if calls:
                     arguments = _json("".join(part.arguments))
                     id_ = f"call-{next_call}"
-                    parts.append(ToolCall(id_, part.name, arguments, part.id))
+                    given = (id_, part.name, arguments, part.id, part.wire, part.data)
+                    parts.append(ToolCall(*given))
                     next_call += 1
                 case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))

@@ -5,13 +5,14 @@ from msgspec.structs import replace
 
 from refold.journal.events import (
     Entry,
+    Mended,
     ModelChosen,
     Said,
     SessionResumed,
     SessionStarted,
 )
 
-HEARS = (SessionStarted, SessionResumed, ModelChosen, Said)
+HEARS = (SessionStarted, SessionResumed, Mended, ModelChosen, Said)
 _TITLE = 60
 
 
@@ -21,6 +22,7 @@ class About(Struct, frozen=True):
     model: str = ""  # chosen by a person, as provider/model; "": the settings hold
     title: str = ""
     began: float = 0.0
+    mended: tuple[int, str] = (0, "")  # the seq of the newest mending, and what was lost
 
 
 def apply(about: About, entry: Entry) -> About:
@@ -29,6 +31,8 @@ def apply(about: About, entry: Entry) -> About:
             return About(directory, refold, began=entry.at)
         case SessionResumed(refold):
             return replace(about, refold=refold)
+        case Mended(lost):
+            return replace(about, mended=(entry.seq, lost))
         case ModelChosen(model):
             return replace(about, model=model)
         case Said(words) if not about.title:

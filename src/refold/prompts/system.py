@@ -1,6 +1,6 @@
 """The system text: who the agent is, and where it works. Pure, but for its files."""
 
-from importlib.resources import files
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ class Surroundings(Struct, frozen=True):
 
 def system(around: Surroundings, *, own: str = "", more: str = "") -> str:
     """The whole system text. `own` replaces ours, `more` is added at its end."""
-    text = own or files("refold.prompts").joinpath("system.md").read_text(encoding="utf-8")
+    text = own or Path(__file__).with_name("system.md").read_text(encoding="utf-8")
     where = (
         f"You work in: {around.directory}\n"
         f"Today: {around.today}\nPlatform: {around.platform}"

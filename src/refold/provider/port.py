@@ -41,17 +41,23 @@ class CallDelta(Struct, frozen=True):
     """A piece of a tool call.
 
     The first piece of each call brings `name` (and `id`, where the provider has
-    ids); pieces with the same `index` belong to the same call.
+    ids); pieces with the same `index` belong to the same call. `data` is whatever
+    `wire` wants back unchanged with the call.
     """
 
     index: int
     arguments: str = ""
     id: str = ""
     name: str = ""
+    wire: str = ""
+    data: Raw = Raw(b"")
 
 
 class Retrying(Struct, frozen=True):
-    """Nothing came, and it is asked again after `wait` seconds. For watchers."""
+    """Nothing comes yet, and why. For watchers.
+
+    It is asked again after `wait` seconds; 0: it was not asked yet.
+    """
 
     wait: float
     reason: str

@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable
 
 from refold.journal import codec
+from refold.values.clean import clean
 
 MASK = b"[secret]"
 _SHORTEST = 8  # a "key" shorter than this is a placeholder, and a word of every text
 
-# Where a word begins: inside JSON also after the escape of a line break and its like.
-_EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
+# Where a word begins: inside JSON also after the escape of a line break and its like,
+# and on a terminal after an order that colours what follows.
+_EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K))"
 # What a secret of each kind begins with, and what it looks like inside JSON. The
 # beginnings are looked for first: most texts hold none, and that is cheap to see.
 _SHAPES: tuple[tuple[bytes, bytes], ...] = (
@@ -35,9 +37,10 @@ _SHAPES: tuple[tuple[bytes, bytes], ...] = (
 
 class Masks:
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {v for v in values if len(v) >= _SHORTEST}
-        # The longest first: one secret may be the beginning of another.
-        written = {form for v in long_enough for form in (codec.as_in_json(v), v.encode())}
+        # What is no Unicode can stand in no event either.
+        usable = {clean(v) for v in values if len(v) >= _SHORTEST}
+        # As in an event and as in a blob; the longest first, for one may begin another.
+        written = {form for v in usable for form in (codec.as_in_json(v), v.encode())}
         self._exact = tuple(sorted(written, key=len, reverse=True))
 
     def mask(self, data: bytes) -> bytes:

@@ -61,6 +61,12 @@ class Session:
         return self.record.view
 
     @property
+    def lost(self) -> str:
+        """What was found missing from the journal's end when it was opened here."""
+        seq, lost = self.view.about.mended
+        return lost if seq > self.record.since else ""
+
+    @property
     def hub(self) -> Hub:
         return self.record.hub
 

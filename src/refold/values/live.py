@@ -34,7 +34,7 @@ class Progress(Struct, frozen=True, tag="tool_progress"):
 
 
 class Waiting(Struct, frozen=True, tag="retry"):
-    """The provider could not be asked; it is asked again in `seconds`."""
+    """Nothing comes yet, and why; it is asked again in `seconds`, if that is not 0."""
 
     seconds: float
     reason: str

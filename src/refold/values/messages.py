@@ -27,12 +27,17 @@ class Thinking(Struct, frozen=True, tag="thinking"):
 
 
 class ToolCall(Struct, frozen=True, tag="call"):
-    """The model asks for a tool by name. `id` is ours, `theirs` the provider's."""
+    """The model asks for a tool by name. `id` is ours, `theirs` the provider's.
+
+    `data` is what the wire named `wire` wants back unchanged with this call.
+    """
 
     id: str
     name: str
     arguments: Raw
     theirs: str = ""
+    wire: str = ""
+    data: Raw = Raw(b"null")
 
 
 class ToolResult(Struct, frozen=True, tag="result"):

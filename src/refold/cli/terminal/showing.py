@@ -127,7 +127,8 @@ class Showing:
             case Progress(call_id, text):
                 self._doing.tail(call_id, text)
             case Waiting(seconds, reason):
-                said = f"{visible(reason)}; trying again in {duration(seconds)}"
+                wait = f"; trying again in {duration(seconds)}" if seconds else ""
+                said = visible(reason) + wait
                 self._screen.say(said, "warn")
                 self._doing.now("waiting")
             case _:

@@ -1,0 +1,1 @@
+"""A real model on this machine: its file, its server, and how it is spoken to."""

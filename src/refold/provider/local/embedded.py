@@ -1,0 +1,109 @@
+"""An embedded model as a provider: starts its server, speaks to it, ends it.
+
+The server speaks OpenAI's Chat API, and so do we, by `openai_chat`; what a
+request looks like to a small model is `protocol`'s business. Nothing happens
+before the first request.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.provider import openai_chat
+from refold.provider.encoded import Encoded
+from refold.provider.failures import Peer
+from refold.provider.http import Http, Patience
+from refold.provider.local import protocol
+from refold.provider.local.models import Model
+from refold.provider.local.server import Address, Server
+from refold.provider.port import Delta, Done, Request, Retrying, TextDelta
+from refold.provider.sse import Events
+from refold.provider.stream import Reader, deltas
+
+LABEL = "the embedded model"
+MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
+_PATIENCE = Patience(connect=5.0, idle=600.0)  # a long prompt is read without a word
+
+
+class Embedded:
+    """One small model on this machine. `aclose` ends its server."""
+
+    def __init__(self, model: Model, server: Server) -> None:
+        self._model, self._server = model, server
+        self._http: Http | None = None
+        self._address = Address("", "")
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        if not self._server.running:
+            yield Retrying(0.0, f"loading {self._model.name}")
+        http = await self._connected()
+        plain = replace(protocol.plain(request), model=self._model.name)
+        # Encoded anew each time: a window this small never holds much.
+        messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
+        body = to_wire(request, plain, messages)
+        reader = Reader(
+            Events,
+            openai_chat.Chunk,
+            openai_chat.Reading(),
+            openai_chat.from_wire,
+            openai_chat.ending,
+            over=b"[DONE]",
+        )
+        answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
+        read = _as_calls(request, answer) if request.tools else answer
+        async with aclosing(read) as found:
+            async for delta in found:
+                yield delta
+
+    async def aclose(self) -> None:
+        """End the server. The next request starts it again."""
+        if self._http:
+            await self._http.aclose()
+        await self._server.stop()
+
+    async def _connected(self) -> Http:
+        address = await self._server.start()
+        if self._http is None or address != self._address:
+            if self._http:
+                await self._http.aclose()
+            # It closes idle connections after five seconds, at times just when we send.
+            headers = {"authorization": f"Bearer {address.key}", "connection": "close"}
+            peer = Peer(LABEL, address.url)
+            self._http = Http(peer, headers, secret=address.key, patience=_PATIENCE)
+            self._address = address
+        return self._http
+
+
+def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
+    """The body: `plain` as it goes out, with the shape that `request` asks answers in."""
+    limited = replace(plain, max_output=plain.max_output or MOST_OUTPUT)
+    body = openai_chat.to_wire(limited, messages, output_limit="max_tokens")
+    more: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
+    if shape := protocol.schema(request):
+        named = {"name": "call", "schema": shape}
+        more["response_format"] = {"type": "json_schema", "json_schema": named}
+    whole: dict[str, Raw] = msgspec.json.decode(body, type=dict[str, Raw])
+    return msgspec.json.encode({**more, **whole})
+
+
+async def _as_calls(
+    request: Request, answer: AsyncGenerator[Delta, None]
+) -> AsyncGenerator[Delta, None]:
+    reading = protocol.Reading(request)
+    async with aclosing(answer) as found:
+        async for delta in found:
+            match delta:
+                case TextDelta(text):
+                    for told in reading.feed(text):
+                        yield told
+                case Done(stop=stop):
+                    for told in reading.end():
+                        yield told
+                    calls = stop == "end" and reading.called
+                    yield replace(delta, stop="calls") if calls else delta
+                case _:
+                    yield delta

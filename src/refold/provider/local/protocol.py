@@ -1,0 +1,209 @@
+"""How a small model calls tools: every answer is one JSON object, and can be no other.
+
+The tools stand in the system text, one short line each; a JSON schema sent along
+makes the server's grammar refuse anything that is no call of one of them. To
+answer the person is a call too, `finish`. Measured on models of half a billion
+to two billion parameters, this gets more calls right than tool calls in the
+model's own syntax, and costs a third of the words.
+
+Pure: requests in, plain talk out; text in, deltas out. The server is `server`'s
+business, sending is the wire's.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.provider import sendable
+from refold.provider.port import CallDelta, Delta, Request, TextDelta
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
+from refold.values.tools import ToolSpec
+
+FINISH = ToolSpec(
+    "finish",
+    "end, and tell the person the answer",
+    Raw(
+        b'{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]}'
+    ),
+)
+_HOW = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
+_NEXT = "If the task is done call finish with the answer, else call the next tool."
+_LONGEST_RESULT = 4_000  # characters: a hundred seconds of reading on two cores
+_NUMBERED = re.compile(r"^(\d+)\t", re.MULTILINE)
+_OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
+
+
+def plain(request: Request) -> Request:
+    """The same request for a model that knows no tools, only words."""
+    if not request.tools:
+        return replace(request, messages=_told(request.messages))
+    lines = "\n".join(_line(tool) for tool in _offered(request))
+    system = f"{request.system}\n\n{_HOW}\n\nTools:\n{lines}".lstrip()
+    told = _told(request.messages)
+    return replace(request, messages=told, system=system, tools=(), tool_choice="auto")
+
+
+def schema(request: Request) -> dict[str, Any] | None:
+    """What an answer must look like. None: words are what is asked for."""
+    if not request.tools:
+        return None
+    offered = _offered(request)
+    if request.tool_choice == "none":
+        offered = tuple(tool for tool in offered if tool.name == FINISH.name)
+    else:
+        offered = _without_circles(offered, request.messages)
+    return {"anyOf": [_shape(tool) for tool in offered]}
+
+
+class Reading:
+    """An answer as it comes in, told as deltas.
+
+    `finish` is a call where it is a tool of the request, and simply the answer's
+    words where it is not, or where no calls are wanted.
+    """
+
+    def __init__(self, request: Request) -> None:
+        wanted = request.tool_choice != "none"
+        own = any(tool.name == FINISH.name for tool in request.tools)
+        self._finish_is_call = own and wanted
+        self._text = ""
+        self._name = ""
+        self._told = 0  # characters of the arguments that went out
+
+    @property
+    def called(self) -> bool:
+        return bool(self._name) and not self._says
+
+    @property
+    def _says(self) -> bool:
+        return self._name == FINISH.name and not self._finish_is_call
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        self._text += text
+        if not self._name:
+            opening = _OPENING.match(self._text)
+            if opening is None:
+                return
+            self._name = opening[1]
+            self._text = self._text[opening.end() :]
+            if not self._says:
+                yield CallDelta(0, name=self._name)
+        if not self._says:
+            yield from self._arguments()
+
+    def end(self) -> Iterator[Delta]:
+        """What is still to be told when nothing more comes."""
+        if not self._name:
+            yield TextDelta(self._text)  # the server has not kept to the schema
+        elif self._says:
+            yield TextDelta(_answer(self._text))
+
+    def _arguments(self) -> Iterator[Delta]:
+        # The last brace closes the whole, not the arguments: it is held back.
+        upto = max(self._told, len(self._text.rstrip()) - 1)
+        if piece := self._text[self._told : upto]:
+            yield CallDelta(0, piece)
+        self._told = upto
+
+
+def _offered(request: Request) -> tuple[ToolSpec, ...]:
+    own = any(tool.name == FINISH.name for tool in request.tools)
+    return request.tools if own else (*request.tools, FINISH)
+
+
+def _line(tool: ToolSpec) -> str:
+    about = " ".join(tool.description.split())
+    return f"- {tool.name}({', '.join(_parameters(tool))}): {about}"
+
+
+def _shape(tool: ToolSpec) -> dict[str, Any]:
+    parameters: dict[str, Any] = msgspec.json.decode(tool.parameters)
+    return {
+        "type": "object",
+        "properties": {"tool": {"const": tool.name}, "arguments": parameters},
+        "required": ["tool", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _parameters(tool: ToolSpec) -> list[str]:
+    return list(msgspec.json.decode(tool.parameters).get("properties", {}))
+
+
+def _told(messages: Log[Spoken]) -> Log[Spoken]:
+    names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
+    return Log([Spoken(s.seq, _said(s.message, names)) for s in messages])
+
+
+def _said(message: Message, names: dict[str, str]) -> Message:
+    match message.role:
+        case "tool":
+            results = [p for p in message.parts if isinstance(p, ToolResult)]
+            told = [_result(result, names.get(result.call_id, "")) for result in results]
+            return Message("user", (Text("\n\n".join([*told, _NEXT])),))
+        case "assistant":
+            lines = [_call(p) for p in message.parts if isinstance(p, ToolCall)]
+            if not lines:
+                answer = Raw(msgspec.json.encode({"answer": message.text}))
+                lines = [_call(ToolCall("", FINISH.name, answer))]
+            return Message("assistant", (Text("\n".join(lines)),))
+        case "user":
+            return Message("user", (Text(message.text),))
+
+
+def _call(call: ToolCall) -> str:
+    arguments = bytes(sendable.arguments(call.arguments)).decode()
+    return f'{{"tool": "{sendable.name(call.name)}", "arguments": {arguments}}}'
+
+
+def _result(result: ToolResult, name: str) -> str:
+    text = result.text
+    if name == "read_file":  # "1<tab>4217" is read as 14217
+        text = _NUMBERED.sub(r"\1: ", text)
+    left = len(text) - _LONGEST_RESULT
+    if left > 0:
+        half = _LONGEST_RESULT // 2
+        text = f"{text[:half]}\n[{left:,} characters are not shown]\n{text[-half:]}"
+    return f"{'It failed' if result.failed else 'Result'}:\n{text}"
+
+
+def _without_circles(
+    tools: tuple[ToolSpec, ...], messages: Log[Spoken]
+) -> tuple[ToolSpec, ...]:
+    """Take away what would only go round in a circle.
+
+    After a call that was made twice alike just now, with the same result: if it
+    went well there is nothing to do but to finish; if it failed, it has to be
+    another tool. Small models do not break out of a circle by being told to.
+    """
+    last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
+    if [m.role for m in last] != ["assistant", "tool"] * 2:
+        return tools
+    asked, came, again, came_again = last
+    calls, results = _calls(asked), _results(came)
+    if not calls or (calls, results) != (_calls(again), _results(came_again)):
+        return tools
+    if any(failed for _, failed in results):
+        return tuple(tool for tool in tools if tool.name != calls[0][0])
+    return tuple(tool for tool in tools if tool.name == FINISH.name)
+
+
+def _calls(message: Message) -> list[tuple[str, bytes]]:
+    return [(call.name, bytes(call.arguments)) for call in message.calls]
+
+
+def _results(message: Message) -> list[tuple[str, bool]]:
+    return [(p.text, p.failed) for p in message.parts if isinstance(p, ToolResult)]
+
+
+def _answer(text: str) -> str:
+    try:
+        found = msgspec.json.decode(text.rstrip().removesuffix("}"), type=dict[str, str])
+    except msgspec.DecodeError:  # it was cut off
+        return text.lstrip()
+    return found.get("answer", "")

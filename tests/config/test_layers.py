@@ -1,0 +1,334 @@
+"""Where settings and keys come from, which one holds, and what is said of bad ones."""
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from refold.config import credentials
+from refold.config.load import Loaded, load
+from refold.config.paths import Paths, paths
+from refold.config.remember import remember
+from refold.config.settings import Provider
+from refold.errors import BadInput
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "settings" / "config.toml"
+
+
+def written(file: Path, text: str) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def refused(
+    file: Path,
+    environ: dict[str, str] | None = None,
+    flags: dict[str, object] | None = None,
+) -> str:
+    with pytest.raises(BadInput) as caught:
+        load(file, environ or {}, flags or {})
+    return str(caught.value)
+
+
+def test_without_a_file_everything_is_as_the_class_says(file: Path) -> None:
+    assert load(file, {"HOME": "/h", "PATH": "/bin"}, {}).origins == {}
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> None:
+    written(file, "[limits]\nsteps = 1\nwarn = 1\nrepeats = 1\n")
+    environ = {"REFOLD_LIMITS__WARN": "2", "REFOLD_LIMITS__REPEATS": "2"}
+
+    found = load(file, environ, {"limits.repeats": 4, "model": None, "permissions.ask": ()})
+
+    limits = found.settings.limits
+    assert (limits.steps, limits.warn, limits.repeats) == (1, 2, 4)
+    assert {key: value.origin for key, value in found.origins.items()} == {
+        "limits.steps": str(file),
+        "limits.warn": "environment variable REFOLD_LIMITS__WARN",
+        "limits.repeats": "command line",
+    }
+
+
+def test_the_rules_of_all_layers_add_up(file: Path) -> None:
+    written(file, '[permissions]\nallow = ["ls"]\ndeny = ["bash(rm *)"]\n')
+    environ = {"REFOLD_PERMISSIONS__ALLOW": "glob,grep", "REFOLD_PERMISSIONS__DENY": "x"}
+
+    found = load(file, environ, {"permissions.allow": ("think",)})
+
+    given = found.settings.permissions
+    assert given.allow == ("ls", "glob", "grep", "think")
+    assert given.deny == ("bash(rm *)", "x")
+    assert found.origins["permissions.allow"].origin == (
+        f"{file}, environment variable REFOLD_PERMISSIONS__ALLOW, command line"
+    )
+
+
+def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
+    file: Path,
+) -> None:
+    environ = {"REFOLD_MODEL": "", "REFOLD_HOME": "/h", "REFOLD_MODELS": "/m"}
+
+    assert load(file, environ, {}) == Loaded(load(file, {}, {}).settings, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model_name = 'x'", "there is no setting 'model_name'; did you mean 'model'?"),
+        ("[limit]\nsteps = 3", "there is no setting 'limit.steps'; did you mean 'limits.steps'?"),
+        ("[limits]\nsteps_ = 3", "there is no setting 'limits.steps_'; did you mean 'limits.steps'?"),
+        ("qqqq = 1", "there is no setting 'qqqq'; there are model, permission_mode, durability"),
+        ("[providers.mine]\nbase_urls = 'x'",
+         "there is no setting 'providers.mine.base_urls'; did you mean 'base_url'?"),
+        ("[limits]\nsteps = 'many'", "the setting limits.steps cannot be 'many': Expected `int`"),
+        ("[limits]\nsteps = 0", "the setting limits.steps cannot be 0: Expected `int` >= 1"),
+        ("[limits]\nresult = 0", "the setting limits.result cannot be 0: Expected `int` >= 1000"),
+        ("[http]\nidle = -1.0", "the setting http.idle cannot be -1.0: Expected `float` > 0"),
+        ("[http]\nidle = nan", "the setting http.idle cannot be nan: Expected `float` > 0"),
+        ("[http]\ntries = 0", "the setting http.tries cannot be 0: Expected `int` >= 1"),
+        ("permission_mode = 'yolo'", "the setting permission_mode cannot be 'yolo': Invalid enum"),
+        ("durability = 1", "the setting durability cannot be 1:"),
+        ("[permissions]\nallow = 'ls'", "the setting permissions.allow cannot be 'ls': Expected"),
+        ("[permissions]\nallow = [1]", "the setting permissions.allow cannot be [1]: Expected"),
+        ("[providers.mine]\nwire = 'http'", "the setting providers.mine.wire cannot be 'http'"),
+        ("model = [", "is no TOML: "),
+        ("a = 1\na = 2", "is no TOML: "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_the_file_is_named_with_its_place_and_value(
+    file: Path, text: str, said: str
+) -> None:
+    found = refused(written(file, text))
+
+    assert found.startswith(str(file))
+    assert said in found
+    assert "\n" not in found
+
+
+def test_what_is_wrong_in_the_environment_or_a_flag_is_named_with_its_place(
+    file: Path,
+) -> None:
+    unknown = refused(file, {"REFOLD_MODEL_NAME": "x"})
+    wrong = refused(file, {"REFOLD_LIMITS__STEPS": "many"})
+    flag = refused(file, {}, {"limits.steps": -3})
+
+    assert unknown == (
+        "environment variable REFOLD_MODEL_NAME: there is no setting 'model_name'; "
+        "did you mean 'model'?"
+    )
+    assert wrong.startswith(
+        "environment variable REFOLD_LIMITS__STEPS: the setting limits.steps cannot be 'many'"
+    )
+    assert flag.startswith("command line: the setting limits.steps cannot be -3")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_no_default(file: Path) -> None:
+    file.mkdir(parents=True)
+    folder = refused(file)
+    file.rmdir()
+    file.write_bytes(b"model = '\xff'")
+
+    assert f"the settings in {file} cannot be read: " in folder
+    assert f"the settings in {file} cannot be read: " in refused(file)
+
+
+def test_the_example_in_the_docs_is_what_it_says(file: Path) -> None:
+    page = Path(__file__).parents[2] / "docs/settings.md"
+    example = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+
+    settings = load(written(file, example), {}, {}).settings
+
+    assert (settings.model, settings.limits.steps) == ("anthropic/claude-sonnet-5-5", 80)
+    assert settings.permissions.deny == ("read_file(**/.env)",)
+
+
+def test_a_table_for_a_provider_may_say_part_of_it(file: Path) -> None:
+    written(
+        file, '[providers.openai-chat]\nkey_env = "MINE"\n[providers.p]\nwire = "ollama"'
+    )
+
+    assert load(file, {}, {}).settings.providers == {
+        "openai-chat": Provider(key_env="MINE"),
+        "p": Provider(wire="ollama"),
+    }
+
+
+# Where it all is. ---------------------------------------------------------------------
+
+
+def test_refold_home_moves_everything(tmp_path: Path) -> None:
+    assert paths(
+        {"REFOLD_HOME": str(tmp_path), "HOME": "/h", "XDG_DATA_HOME": "/x"}
+    ) == Paths(tmp_path, tmp_path, tmp_path)
+
+
+def test_otherwise_each_kind_is_where_the_xdg_specification_puts_it() -> None:
+    plain = paths({"HOME": "/h"})
+    own = paths({"HOME": "/h", "XDG_CONFIG_HOME": "/c", "XDG_DATA_HOME": "relative"})
+
+    assert plain == Paths(
+        Path("/h/.config/refold"),
+        Path("/h/.local/share/refold"),
+        Path("/h/.local/state/refold"),
+    )
+    assert (own.settings, own.data) == (
+        Path("/c/refold/config.toml"), Path("/h/.local/share/refold"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}])
+def test_without_any_home_there_is_one_sentence(environ: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match=r"set REFOLD_HOME to a directory of yours$"):
+        paths(environ)
+
+
+def test_a_home_of_somebody_who_is_not_there_is_quoted() -> None:
+    with pytest.raises(BadInput, match="REFOLD_HOME is '~nobody-here/x': "):
+        paths({"REFOLD_HOME": "~nobody-here/x"})
+
+
+def test_the_command_line_says_so_too(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "REFOLD_HOME", *(n for n in os.environ if n.startswith("XDG_"))):
+        monkeypatch.delenv(name, raising=False)
+
+    code = main(["sessions", "list"])
+
+    out, err = capfd.readouterr()
+    assert (code, out) == (1, "")
+    assert err.startswith("refold: neither HOME nor REFOLD_HOME is set")
+    assert err.count("\n") == 1
+
+
+# Writing one of them. -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", 'model = "a/b"\n'),
+        ("# mine\nmodel = 'old'  \n# end\n", '# mine\nmodel = "a/b"\n# end\n'),
+        ("[limits]\nsteps = 3\n", 'model = "a/b"\n[limits]\nsteps = 3\n'),
+        ("[x]\nmodel = 'not this'\n", "model = \"a/b\"\n[x]\nmodel = 'not this'\n"),
+        ("model = 'old'\n[x]\nmodel = 1\n", 'model = "a/b"\n[x]\nmodel = 1\n'),
+        ("model = 'old'", 'model = "a/b"\n'),
+    ],
+)
+def test_one_setting_is_remembered_and_the_rest_stays(
+    file: Path, before: str, after: str
+) -> None:
+    if before:
+        written(file, before)
+
+    remember(file, "model", "a/b")
+
+    assert file.read_text() == after
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+def test_what_is_remembered_is_read_back_whatever_stands_in_it(file: Path) -> None:
+    value = 'a/"quoted" \\ back\nline é 😀 \x7f'
+
+    remember(file, "model", value)
+
+    assert load(file, {}, {}).settings.model == value
+
+
+def test_a_link_to_the_settings_stays_a_link(file: Path, tmp_path: Path) -> None:
+    real = tmp_path / "dotfile.toml"
+    real.write_text("# mine\n")
+    file.parent.mkdir()
+    file.symlink_to(real)
+
+    remember(file, "model", "a/b")
+
+    assert file.is_symlink()
+    assert real.read_text() == 'model = "a/b"\n# mine\n'
+
+
+def test_settings_that_cannot_be_written_are_an_error_that_names_them(file: Path) -> None:
+    file.mkdir(parents=True)
+
+    with pytest.raises(
+        BadInput, match=r"model = 'a/b' cannot be remembered in .*config.toml"
+    ):
+        remember(file, "model", "a/b")
+
+
+# Keys. --------------------------------------------------------------------------------
+
+
+def test_keys_are_kept_where_only_their_owner_reads_them(file: Path) -> None:
+    credentials.store(file, "anthropic", 'k-"1"')
+    credentials.store(file, "openai-chat", "k-2\\😀")
+    credentials.store(file, "anthropic", "k-3")
+
+    assert credentials.read(file) == {"anthropic": "k-3", "openai-chat": "k-2\\😀"}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert tomllib.loads(file.read_text())["anthropic"] == "k-3"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620])
+def test_keys_that_others_can_read_are_refused_with_the_way_out(
+    file: Path, mode: int
+) -> None:
+    credentials.store(file, "anthropic", "k-1")
+    file.chmod(mode)
+
+    for use in (lambda: credentials.read(file), lambda: credentials.store(file, "x", "y")):
+        with pytest.raises(BadInput, match=f"others can read it: chmod 600 {file}"):
+            use()
+
+
+def test_a_key_is_replaced_whole_or_not_at_all(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials.store(file, "anthropic", "k-1")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(BadInput, match="No space left"):
+            credentials.store(file, "anthropic", "k-2")
+
+    assert credentials.read(file) == {"anthropic": "k-1"}
+    credentials.store(file, "anthropic", "k-3")  # what was left behind is in nobody's way
+    assert credentials.read(file) == {"anthropic": "k-3"}
+
+
+def test_a_file_in_the_way_lends_its_rights_to_no_key(file: Path) -> None:
+    file.parent.mkdir()
+    left = file.with_suffix(".new")
+    left.touch(0o644)
+    left.chmod(0o644)
+
+    credentials.store(file, "anthropic", "k-1")
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", [b"anthropic = ", b"a = '\xff'"])
+def test_keys_that_make_no_sense_are_named_and_not_shown(
+    file: Path, content: bytes
+) -> None:
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_bytes(content)
+
+    with pytest.raises(BadInput, match=f"the keys in {file} cannot be read: "):
+        credentials.read(file)
+
+
+def test_no_keys_are_no_error(file: Path) -> None:
+    assert credentials.read(file) == {}

@@ -1,0 +1,95 @@
+"""A whole agent at work in a process of its own, struck by the kernel where we say."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from refold.cli.main import main
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool": tool, "arguments": arguments}
+
+
+def count(n: int) -> dict[str, Any]:
+    return call("bash", command=f"echo {n} >> counter")
+
+
+def script() -> list[dict[str, Any]]:
+    """Twenty calls that leave a trace each time they are done."""
+    lines = [{"calls": [call("write_file", path="notes.txt", content="seen 0\n")]}]
+    for n in range(1, 6):
+        lines += [
+            {"calls": [count(n)]},
+            {"calls": [call("read_file", path="notes.txt")]},
+            {"calls": [call("edit_file", path="notes.txt", old=f"seen {n - 1}", new=f"seen {n}")]},
+        ]  # fmt: skip
+    return [*lines, {"calls": [count(n) for n in (6, 7, 8, 9)]}, {"text": "Done."}]
+
+
+SCRIPT = script()
+COUNTED = {str(n) for n in range(1, 10)}
+
+
+class Run(NamedTuple):
+    """How a run ended, what it told, and whether it was struck."""
+
+    code: int
+    told: list[dict[str, Any]]
+    err: str
+    struck: bool
+
+
+def written(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def struck(workspace: Path, inject: str, *arguments: str) -> Run:
+    """Run the script in `workspace`, with a fault injected by strace."""
+    log = workspace.parent / "strace.txt"
+    trace = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={inject.split(':')[0]}"]
+    program = [sys.executable, "-m", "refold", "-p", *arguments, "--yolo"]
+    path = written(workspace.parent / "script.jsonl", SCRIPT)
+    done = subprocess.run(
+        [*trace, "-e", f"inject={inject}", *program, "--script", str(path),
+         "--output-format", "stream-json"],
+        cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    seen = log.read_text()
+    whole = done.stdout[: done.stdout.rfind("\n") + 1].splitlines()
+    told = [json.loads(line) for line in whole]
+    return Run(done.returncode, told, done.stderr, "INJECTED" in seen or "SIGKILL" in seen)
+
+
+class Refold:
+    """The command line in this process: quick, and its output as documents."""
+
+    def __init__(self, capfd: Any) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        self._capfd.readouterr()
+        code = main(arguments)
+        return code, *self._capfd.readouterr()
+
+    def events(self, id_: str) -> list[dict[str, Any]]:
+        _, out, err = self("sessions", "show", id_, "--json")
+        assert not err
+        found = [json.loads(line) for line in out.splitlines()]
+        extra = ("at", "by", "cause")
+        return [{k: v for k, v in each.items() if k not in extra} for each in found]
+
+    def go_on(self, script: Path, *words: str) -> dict[str, Any]:
+        """Continue with what the script has left, to the end. Gives the result."""
+        code, out, err = self(
+            "-p", *words, "--yolo", "--script", str(script), "--output-format", "json"
+        )
+        other = [line for line in err.splitlines() if "damaged at its end" not in line]
+        assert (code, other) == (0, []), err
+        found: dict[str, Any] = json.loads(out)
+        return found

@@ -1,0 +1,211 @@
+"""The whole agent, killed or let down by the disk at one system call after another.
+
+What it told before is the acknowledgement: all of it must be there afterwards, in
+that order, and nothing that was done may be done again.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import COUNTED, SCRIPT, Refold, Run, call, struck, written
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peer,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed"),
+]
+
+# Every call of these kinds is struck. Faults that do not end the process are injected
+# at one call in so many, beginning with another one for each kind of fault.
+KILLS = (
+    "pwrite64", "write", "fdatasync", "fsync", "rename", "linkat", "ftruncate", "mkdir",
+    "flock", "fchmod",
+)  # fmt: skip
+FAULTS = {"pwrite64": 12, "fdatasync": 4, "ftruncate": 1, "fsync": 3}
+MOST = 400
+
+
+@pytest.fixture
+def refold(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Refold]:
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        yield Refold(capfd)
+
+
+@pytest.fixture
+def places(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One fresh workspace and home after the other."""
+
+    def fresh() -> Iterator[Path]:
+        for n in range(MOST):
+            workspace = tmp_path / str(n) / "work"
+            workspace.mkdir(parents=True)
+            monkeypatch.chdir(workspace)
+            monkeypatch.setenv("REFOLD_HOME", str(home / str(n)))
+            yield workspace
+
+    return fresh()
+
+
+def session_in(home: Path) -> str:
+    """The id of the only session there, or "" if it has not one line yet."""
+    begun = [p for p in home.glob("sessions/*/events.jsonl") if b"\n" in p.read_bytes()]
+    assert len(begun) <= 1
+    return begun[0].parent.name if begun else ""
+
+
+def assert_goes_on(run: Run, workspace: Path, refold: Refold) -> None:
+    """Reopen what is left, compare it with what was told, and finish the work."""
+    id_ = session_in(Path(os.environ["REFOLD_HOME"]))
+    told = [d for d in run.told if "seq" in d]
+    before = refold.events(id_) if id_ else []
+    assert told == before[: len(told)], "what was told is not what is there"
+    if run.code == 0 and run.told[-1]["type"] == "result":
+        assert refold("sessions", "check", id_)[0] == 0
+        return
+
+    answered = sum(d["type"] == "assistant_message" for d in before)
+    rest = written(workspace.parent / "rest.jsonl", SCRIPT[answered:])
+    heard = any(d["type"] == "user_message" for d in before)
+    over = any(d["type"] == "turn_end" for d in before)
+    if not over:
+        result = refold.go_on(rest, *(["-c"] if id_ else []), *([] if heard else ["Go"]))
+        assert (result["outcome"], result["text"]) == ("answered", "Done.")
+
+    id_ = id_ or session_in(Path(os.environ["REFOLD_HOME"]))
+    after = refold.events(id_)
+    assert after[: len(before)] == before, "the past has changed"
+    assert_nothing_was_done_twice(after, workspace)
+    assert refold("sessions", "check", id_)[0] == 0
+
+
+def assert_nothing_was_done_twice(events: list[dict[str, Any]], workspace: Path) -> None:
+    counter = workspace / "counter"
+    lines = counter.read_text().splitlines() if counter.exists() else []
+    assert len(lines) == len(set(lines))
+    commands = {
+        d["call_id"]: d["arguments"]["command"].split()[1]
+        for d in events
+        if d["type"] == "tool_call" and d["tool"] == "bash"
+    }
+    ends = [d for d in events if d["type"] == "tool_result"]
+    assert len(ends) == len({d["call_id"] for d in ends}), "a call has ended twice"
+    done = {commands[d["call_id"]] for d in ends
+            if d["call_id"] in commands and d["outcome"] == "done"}  # fmt: skip
+    in_doubt = {commands[d["call_id"]] for d in ends
+                if d["call_id"] in commands and d["outcome"] in ("unknown", "stopped", "failed")}  # fmt: skip
+    assert done <= set(lines) <= done | in_doubt
+    assert done | in_doubt == COUNTED
+
+
+@pytest.mark.parametrize("syscall", KILLS)
+def test_killed_at_any_call_it_goes_on_from_what_it_told(
+    syscall: str, places: Iterator[Path], refold: Refold
+) -> None:
+    hits = 0
+    for when, workspace in zip(range(1, MOST), places, strict=False):
+        run = struck(workspace, f"{syscall}:signal=SIGKILL:when={when}", "Go")
+        assert_goes_on(run, workspace, refold)
+        if not run.struck:
+            break
+        hits += run.code != 0
+
+    assert hits >= 1
+    assert (run.code, run.told[-1]["outcome"]) == (0, "answered")
+
+
+@pytest.mark.parametrize("lasting", ["", "+"], ids=["once", "for good"])
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("syscall", FAULTS)
+def test_a_disk_that_fails_is_said_clearly_and_the_session_goes_on_later(
+    syscall: str, error: str, lasting: str, places: Iterator[Path], refold: Refold
+) -> None:
+    step = FAULTS[syscall]
+    first = 1 + (len(error) + len(lasting)) % step
+    for when, workspace in zip(range(first, MOST, step), places, strict=False):
+        run = struck(workspace, f"{syscall}:error={error}:when={when}{lasting}", "Go")
+        ended_well = bool(run.told) and run.told[-1]["type"] == "result" and run.code == 0
+        if not ended_well:
+            said = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}[error]
+            assert (run.code, run.err.count("\n")) == (1, 1), run.err
+            assert run.err.startswith("refold: ")
+            assert said in run.err
+            assert not run.told or run.told[-1]["type"] == "result"
+        assert_goes_on(run, workspace, refold)
+        if not run.struck:
+            break
+
+    assert not run.struck
+
+
+def test_the_second_of_two_is_told_who_holds_the_session(
+    places: Iterator[Path], refold: Refold
+) -> None:
+    workspace = next(places)
+    path = written(workspace.parent / "one.jsonl", [{"text": "Hello."}])
+    refold("-p", "Hi", "--script", str(path))
+    slow = written(workspace.parent / "two.jsonl", [
+        {"calls": [call("bash", command="echo started; sleep 60")]},
+    ])  # fmt: skip
+    command = [sys.executable, "-m", "refold", "-p", "-c", "Wait", "--yolo", "--script",
+               str(slow), "--output-format", "stream-json", "--include-partial-messages"]  # fmt: skip
+
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout
+        for line in first.stdout:
+            if "tool_progress" in line:
+                break
+        code, out, err = refold("-p", "-c", "Me too", "--script", str(path))
+        listed = refold("sessions", "list")[0]
+        first.send_signal(signal.SIGTERM)
+        first.stdout.read()
+
+    assert (code, out, listed) == (1, "", 0)
+    assert f"process {first.pid}" in err
+    assert err.count("\n") == 1
+    assert refold("-p", "-c", "Now me", "--script", str(path))[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_command_that_ran_when_it_was_struck_is_in_doubt_and_not_repeated(
+    number: signal.Signals, places: Iterator[Path], refold: Refold
+) -> None:
+    workspace = next(places)
+    lines = [
+        {"calls": [call("bash", command="echo 1 >> counter; echo started; sleep 60")]},
+        {"text": "Looked."},
+    ]
+    path = written(workspace.parent / "one.jsonl", lines)
+    rest = written(workspace.parent / "rest.jsonl", lines[1:])
+    command = [sys.executable, "-m", "refold", "-p", "Go", "--yolo", "--script", str(path),
+               "--output-format", "stream-json", "--include-partial-messages"]  # fmt: skip
+
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout
+        for line in first.stdout:
+            if "tool_progress" in line:
+                break
+        first.send_signal(number)
+        first.stdout.read()
+    result = refold.go_on(rest, "-c")
+
+    ends = [d for d in refold.events(result["session_id"]) if d["type"] == "tool_result"]
+    assert result["text"] == "Looked."
+    assert (workspace / "counter").read_text() == "1\n"
+    assert [d["outcome"] for d in ends] == [
+        "unknown" if number is signal.SIGKILL else "stopped"
+    ]

@@ -1,0 +1,40 @@
+"""The front door is typed: a strict type checker understands a stranger's program."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("typed_program.py")
+ROOT = Path(__file__).parents[2]
+
+
+def checked(path: Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", "basedpyright", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+def test_a_program_that_uses_the_front_door_well_is_understood() -> None:
+    code, said = checked(PROGRAM)
+
+    assert (code, said.strip()) == (0, "0 errors, 0 warnings, 0 notes")
+
+
+@pytest.mark.slow
+def test_one_that_uses_it_badly_is_told_so(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(
+        "from refold import Agent\n"
+        'Agent(mode="yolo")\n'
+        'Agent().run("x").txet\n'
+        "Agent().run(3)\n"
+    )
+
+    code, said = checked(wrong)
+
+    assert code == 1
+    for line in (2, 3, 4):
+        assert f"wrong.py:{line}:" in said

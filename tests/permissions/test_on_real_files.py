@@ -1,0 +1,126 @@
+"""Rules about files, held against real ones: links, detours, absolute names."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from refold import Agent, Result
+from refold.testing.scripted import ScriptedProvider
+from refold.values.messages import ToolResult
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    found = tmp_path / "ws"
+    (found / "secret").mkdir(parents=True)
+    (found / "src").mkdir()
+    (found / "link").symlink_to("secret/key")
+    (found / "folder").symlink_to("secret")
+    (found / "away").symlink_to(tmp_path / "outside.txt")
+    (tmp_path / "outside.txt").write_text("not yours\n")
+    return found
+
+
+def used(workspace: Path, tool: str, path: str, **settings: object) -> tuple[Result, str]:
+    """What one call comes to, and what the model is told."""
+    content = {"content": "x\n"} if tool == "write_file" else {}
+    arguments = msgspec.json.encode({"path": path, **content}).decode()
+    provider = ScriptedProvider([(tool, arguments)], "Done.")
+    agent = Agent(provider=provider, directory=workspace,
+                  settings={k.replace("__", "."): v for k, v in settings.items()})  # fmt: skip
+    result = agent.run("Go.")
+    (part,) = provider.heard[-1].messages[-1].message.parts
+    assert isinstance(part, ToolResult)
+    return result, part.text
+
+
+NAMES = [
+    "secret/key",
+    "./secret/key",
+    "src/../secret/key",
+    "secret//key",
+    "link",
+    "folder/key",
+]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "absolute"])
+def test_a_deny_rule_holds_however_the_model_writes_the_name(
+    workspace: Path, name: str
+) -> None:
+    path = str(workspace / "secret/key") if name == "absolute" else name
+
+    result, _ = used(
+        workspace, "write_file", path,
+        permission_mode="bypass", permissions__deny=["write_file(secret/**)"],
+    )  # fmt: skip
+
+    assert [d.tool for d in result.denials] == ["write_file"]
+    assert not (workspace / "secret/key").exists()
+
+
+@pytest.mark.parametrize("name", ["src/../secret/key", "src/../../outside.txt"])
+def test_an_allow_rule_does_not_follow_a_name_out_of_its_folder(
+    workspace: Path, name: str
+) -> None:
+    result, _ = used(
+        workspace, "write_file", name, permissions__allow=["write_file(src/**)"]
+    )
+
+    assert len(result.denials) == 1
+
+
+def test_an_allow_rule_holds_for_the_file_by_any_of_its_names(workspace: Path) -> None:
+    allow = ["write_file(secret/*)"]
+
+    done = [
+        len(
+            used(workspace, "write_file", f"{name}{n}", permissions__allow=allow)[0].denials
+        )
+        for n, name in enumerate(["secret/a", "./secret/b", "src/../secret/c", "folder/d"])
+    ]
+
+    assert done == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["default", "accept-edits"])
+@pytest.mark.parametrize("path", ["away", "../outside.txt", "/etc/hostname"])
+def test_what_lies_outside_is_asked_about_with_its_real_name(
+    workspace: Path, path: str, mode: str
+) -> None:
+    real = "/etc/hostname" if path[0] == "/" else str(workspace.parent / "outside.txt")
+
+    for tool in ("read_file", "write_file"):
+        result, _ = used(workspace, tool, path, permission_mode=mode)
+        (denial,) = result.denials
+        assert f"{real} is outside the workspace" in denial.reason
+    assert (workspace.parent / "outside.txt").read_text() == "not yours\n"
+
+
+def test_a_path_left_out_is_the_workspace_and_runs_unasked(workspace: Path) -> None:
+    result, told = used(workspace, "list_files", ".")
+    arguments = ScriptedProvider([("list_files", "{}")], "Done.")
+    without = Agent(provider=arguments, directory=workspace).run("Go.")
+
+    assert (result.denials, without.denials) == ((), ())
+    assert "secret" in told
+    (part,) = arguments.heard[-1].messages[-1].message.parts
+    assert isinstance(part, ToolResult)
+    assert part.text == told
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800"])
+def test_what_cannot_be_a_path_is_told_to_the_model_and_ends_nothing(
+    workspace: Path, path: str
+) -> None:
+    arguments = msgspec.json.encode({"path": path.replace("\ud800", "@")}).decode()
+    provider = ScriptedProvider(
+        [("read_file", arguments.replace("@", "\\ud800"))], "I see."
+    )
+
+    result = Agent(provider=provider, directory=workspace).run("Go.")
+
+    (part,) = provider.heard[-1].messages[-1].message.parts
+    assert isinstance(part, ToolResult)
+    assert (result.outcome, result.text, part.failed) == ("answered", "I see.", True)

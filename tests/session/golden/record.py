@@ -1,0 +1,165 @@
+"""Record a journal in which every kind of event stands, and what it folds to.
+
+    python tests/session/golden/record.py 0.2
+
+writes beside this file `0.2.jsonl` and `0.2.json`. A release adds its own; those of
+earlier ones are never written again: they are what people have on their disks.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from refold.journal import codec
+from refold.journal.events import (
+    Answered,
+    Asked,
+    Briefed,
+    Ended,
+    Event,
+    Granted,
+    Judged,
+    Mended,
+    ModeChanged,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    Noted,
+    Rewound,
+    Said,
+    SessionResumed,
+    SessionStarted,
+    Started,
+    Stopped,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+    Unknown,
+)
+from refold.journal.fold import View
+from refold.journal.store import MemoryStore
+from refold.session.recorder import Recorder
+from refold.values.control import Final
+from refold.values.log import Log
+from refold.values.messages import Message, Text, Thinking, ToolCall
+from refold.values.shown import Diff, Note, Output
+from refold.values.tools import ToolSpec
+from refold.values.usage import Usage
+from refold.views.transcript import transcript
+
+LOOK = ToolCall("call-0", "read_file", Raw(b'{"path":"a.txt"}'), "toolu_0")
+EDIT = ToolCall(
+    "call-1", "edit_file", Raw(b'{"path":"a.txt","old":"1","new":"2"}'), "toolu_1"
+)
+RUN = ToolCall("call-2", "bash", Raw(b'{"command":"make"}'), "toolu_2")
+FINISH = ToolCall("call-3", "finish", Raw(b'{"answer":"Two."}'), "toolu_3")
+ABOVE = "sha256-above"
+
+
+def answer(*parts: Any, **more: Any) -> ModelAnswered:
+    usage = Usage(fresh=10, cached=5, cache_write=1, output=3, reasoning=2)
+    return ModelAnswered(Message("assistant", parts), usage, model="acme/one", **more)
+
+
+EVENTS: list[Event] = [
+    SessionStarted("/work", "0.1.0"),
+    ModelChosen("acme/one"),
+    ModeChanged("accept-edits"),
+    Said("Change the number, please: é 😀 \u2028.", client_key="key-1"),
+    TurnStarted(4),
+    Briefed("You are refold.", (ToolSpec("read_file", "Read.", Raw(b'{"type":"object"}')),),
+            "acme/one", 100_000, 4_000),
+    TakenUp((4,)),
+    Asked(("<reminder>Be brief.</reminder>",), True, ("step_limit",)),
+    ModelFailed("busy", "Overloaded"),
+    TurnEnded("failed", "busy"),
+    TurnStarted(10, "continue"),
+    Asked(),
+    answer(Thinking("Look first.", "acme", Raw(b'{"sig":"x"}')), Text("I look."), LOOK, EDIT,
+           RUN, stop="calls"),
+    Judged("call-0", "allow", "", "it only looks"),
+    Started("call-0"),
+    Judged("call-1", "allow", "edit_file(*)", "the rule"),
+    Started("call-1"),
+    Judged("call-2", "ask", "", "no rule allows bash here"),
+    Ended("call-1", "done", "changed", (Diff("/work/a.txt", "changed", "-1\n+2", "b", "c"),)),
+    Ended("call-0", "done", "1\t1", (Note("read a.txt"),), (("/work/a.txt", ABOVE),), "f" * 64),
+    SessionResumed("0.1.0"),
+    Granted("bash(make)"),
+    Answered("call-2", True),
+    Started("call-2"),
+    Said("And tell me when.", "person", "next"),
+    Ended("call-2", "failed", "make: no rule", (Output("make", "make: no rule", 2),)),
+    Asked(),
+    answer(Text("Cut o"), stop="length"),
+    Asked(("<reminder>Go on.</reminder>",), False, ("continuation",)),
+    answer(FINISH, stop="calls"),
+    Judged("call-3", "allow"),
+    Started("call-3"),
+    Ended("call-3", "done", "ended", control=Final("Two.")),
+    TurnEnded("final"),
+    Mended("half a line of 12 bytes, written when it crashed"),
+    Noted("plug-in", Raw(b'{"a":[1,null]}')),
+    Unknown("Teleported", Raw(b'{"to":"mars"}')),
+    TurnStarted(25),
+    TakenUp((25,)),
+    Asked(),
+    answer(Text("At no"), partial=True),
+    Stopped("the person left"),
+    TurnEnded("interrupted", "the person left"),
+    Rewound(40),
+    Said("Once more."),
+]  # fmt: skip
+
+
+def as_json(view: View) -> dict[str, Any]:
+    """What a session knows, as plain JSON; marks by their numbers."""
+    parts = {
+        name: getattr(view, name) for name in view.__struct_fields__ if name != "marks"
+    }
+    encoded = msgspec.json.encode(parts, enc_hook=_plain)
+    return {
+        "transcript": transcript(view).split("\n"),
+        "marks": [mark.seq for mark in view.marks],
+        **msgspec.json.decode(encoded),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Log):
+        return list(value)  # pyright: ignore
+    if isinstance(value, Mapping):
+        return dict(value)  # pyright: ignore
+    raise NotImplementedError(type(value))
+
+
+async def record() -> tuple[list[bytes], View]:
+    store = MemoryStore()
+    clock = iter(range(1_700_000_000, 1_800_000_000)).__next__
+    recorder = Recorder(store, clock=lambda: float(clock()))
+    for event in EVENTS:
+        await recorder(event, by="golden")
+    return store.lines, recorder.view
+
+
+def main(name: str) -> None:
+    missing = set(codec.KINDS) - {codec.kind_of(event) for event in EVENTS}
+    assert not missing, f"no {missing} in EVENTS"
+    lines, view = anyio.run(record)
+    beside = Path(__file__).with_name(name)
+    with open(f"{beside}.jsonl", "xb") as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+    with open(f"{beside}.json", "x", encoding="utf-8") as out:
+        out.write(
+            msgspec.json.format(msgspec.json.encode(as_json(view)), indent=1).decode()
+            + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,83 @@
+"""Journals that earlier versions wrote still mean what they meant."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from refold.engine.request import build_request
+from refold.journal import codec
+from refold.journal.events import Unknown
+from refold.journal.fold import fold
+from refold.testing.strict import check_history
+
+FOLDER = Path(__file__).with_name("golden")
+JOURNALS = sorted(FOLDER.glob("*.jsonl"))
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+def recorder() -> Any:
+    """The script that recorded them."""
+    spec = importlib.util.spec_from_file_location("record", FOLDER / "record.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
+
+
+def without_what_is_new(found: object, stored: object) -> object:
+    """`found` as far as `stored` goes: a field may be added, with a default."""
+    match found, stored:
+        case dict(), dict():
+            known = cast("dict[str, Any]", stored)
+            mine = cast("dict[str, Any]", found)
+            return {k: without_what_is_new(mine.get(k), known[k]) for k in known}
+        case list(), list():
+            ours, theirs = cast("list[Any]", found), cast("list[Any]", stored)
+            if len(ours) != len(theirs):
+                return ours
+            return [without_what_is_new(a, b) for a, b in zip(ours, theirs, strict=True)]
+        case _:
+            return found
+
+
+def test_there_is_one() -> None:
+    assert JOURNALS
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=name)
+def test_it_folds_to_what_it_folded_to_when_it_was_recorded(path: Path) -> None:
+    stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+
+    view = fold(entry for entry, _ in codec.decode(lines(path)))
+
+    assert without_what_is_new(recorder().as_json(view), stored) == stored
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=name)
+def test_every_line_is_understood_and_nothing_of_it_is_lost(path: Path) -> None:
+    found = [entry.event for entry, _ in codec.decode(lines(path))]
+    strange = [event.kind for event in found if isinstance(event, Unknown)]
+    data = [json.loads(line)["data"] for line in lines(path)]
+
+    again = [json.loads(codec.dump(event)) for event in found]
+
+    assert strange == ["Teleported"]
+    assert without_what_is_new(again, data) == data
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=name)
+def test_it_can_be_gone_on_with_at_its_end(path: Path) -> None:
+    view = fold(entry for entry, _ in codec.decode(lines(path)))
+
+    check_history(spoken.message for spoken in build_request(view).messages)

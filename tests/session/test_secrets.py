@@ -1,0 +1,142 @@
+"""No key and nothing that looks like one is ever written, in whatever shape it comes."""
+
+import re
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from refold.errors import JournalError
+from refold.journal.events import Ended, Event, ModelAnswered, Noted, Said
+from refold.journal.store import MemoryStore
+from refold.session.recorder import Recorder
+from refold.session.secrets import Masks
+from refold.values.messages import Message, ToolCall
+
+KNOWN = "hunter2-hunter2"
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nowIB\n-----END RSA PRIVATE KEY-----"
+# Put together here, so that nobody takes this file for a leak.
+SHAPES = [
+    "sk-" + "ant-api03-" + "x1" * 20, "sk-" + "proj-" + "Ab1" * 10, "ghp_" + "a1" * 18,
+    "github_pat_" + "a1" * 30, "glpat-" + "a1" * 10, "xoxb-" + "12-ab" * 6,
+    "AKIA" + "A1" * 8, "AIza" + "x" * 35, "hf_" + "a" * 34, "npm_" + "a1" * 18,
+    "pypi-" + "AgEI" * 15, "eyJ" + "a" * 12 + ".eyJ" + "b" * 12 + "." + "c" * 12, PEM,
+]  # fmt: skip
+
+
+def written(event: Event, *secrets: str) -> str:
+    """The event as it stands in the journal."""
+
+    async def main() -> bytes:
+        store = MemoryStore()
+        await Recorder(store, masks=Masks(secrets))(event)
+        return store.lines[0]
+
+    return anyio.run(main).decode()
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "key={}", '"{}"', "a\n{}\nb", "a\t{}", "\x1b[1m{}\x1b[0m", "\x1b[01;31m\x1b[K{}\x1b[m", "({}),", "é{}é"]
+)  # fmt: skip
+@pytest.mark.parametrize("secret", SHAPES, ids=lambda s: s[:8])
+def test_what_looks_like_a_secret_is_masked_wherever_it_stands(
+    secret: str, around: str
+) -> None:
+    text = around.format(secret)
+
+    for event in (
+        Said(text),
+        Ended("call-0", "done", text),
+        Ended("call-0", "failed", text),
+    ):
+        line = written(event)
+        assert "[secret]" in line
+        assert secret[6:] not in line
+        assert msgspec.json.encode(secret).decode()[7:-1] not in line
+
+
+@pytest.mark.parametrize(
+    "text", ["task-force", "sk-", "risk-adjusted-and-more-than-twenty", "ghost", "AKIA", "eyJ.x.y"]
+)  # fmt: skip
+def test_what_only_begins_like_one_is_left_alone(text: str) -> None:
+    assert text in written(Said(text))
+
+
+@pytest.mark.parametrize(
+    "secret", [KNOWN, 'with "quotes" in it', "back\\slash\\es", "line\nbreak-in-it", "schlüßel-é-😀"]
+)  # fmt: skip
+def test_a_known_secret_is_masked_in_events_and_blobs_alike(secret: str) -> None:
+    async def main() -> tuple[bytes, bytes]:
+        store = MemoryStore()
+        record = Recorder(store, masks=Masks([secret]))
+        await record(
+            Said(f"the key is {secret}!"), Noted("x", Raw(msgspec.json.encode(secret)))
+        )
+        name = await record.put(f"blob {secret}\n{PEM}\n{SHAPES[0]} end".encode())
+        return b"\n".join(store.lines), store.blobs[name]
+
+    lines, blob = anyio.run(main)
+
+    assert lines.count(b"[secret]") == 2
+    assert msgspec.json.encode(secret)[1:-1] not in lines
+    assert blob == b"blob [secret]\n[secret]\n[secret] end"
+
+
+def test_of_secrets_that_contain_each_other_nothing_remains() -> None:
+    line = written(Said("a=hunter2-hunter2-more b=hunter2-hunter2"), KNOWN, f"{KNOWN}-more")
+
+    assert '"a=[secret] b=[secret]"' in line
+
+
+def test_short_placeholders_are_no_secrets() -> None:
+    assert "ollama/llama" in written(Said("ollama/llama EMPTY"), "ollama", "EMPTY", "")
+
+
+def test_a_key_that_is_no_text_breaks_nothing() -> None:
+    assert "Hi" in written(Said("Hi"), "\udcff\udcfe-not-utf-8")
+
+
+def call(arguments: bytes) -> ModelAnswered:
+    return ModelAnswered(
+        Message("assistant", (ToolCall("call-0", "bash", Raw(arguments), "t"),))
+    )
+
+
+def test_a_call_is_made_as_the_model_said_it_and_kept_without_its_secret() -> None:
+    async def main() -> tuple[bytes, bytes, ToolCall | None]:
+        store = MemoryStore()
+        record = Recorder(store, masks=Masks([KNOWN]))
+        view = await record(call(b'{"command":"login hunter2-hunter2"}'))
+        kept = view.talk.calls[0].call
+        ours = record.unmasked(kept)
+        later = Recorder(store, masks=Masks([KNOWN]))
+        await later.open()
+        assert ours
+        return bytes(ours.arguments), bytes(kept.arguments), later.unmasked(kept)
+
+    done, kept, after_a_restart = anyio.run(main)
+
+    assert done == b'{"command":"login hunter2-hunter2"}'
+    assert kept == b'{"command":"login [secret]"}'
+    assert after_a_restart is None
+
+
+def test_the_same_secret_gives_the_same_mask_so_a_masked_line_folds_the_same() -> None:
+    masks = Masks([KNOWN])
+    once = masks.mask(b"a hunter2-hunter2 b")
+
+    assert masks.mask(once) == once == b"a [secret] b"
+
+
+def test_a_blob_goes_by_the_name_of_what_is_kept() -> None:
+    async def main() -> bytes:
+        store = MemoryStore()
+        record = Recorder(store, masks=Masks([KNOWN]))
+        name = await record.put(KNOWN.encode())
+        assert re.fullmatch("[0-9a-f]{64}", name)
+        with pytest.raises(JournalError, match="there is no blob"):
+            await record.get("0" * 64)
+        return await record.get(name)
+
+    assert anyio.run(main) == b"[secret]"

@@ -1,0 +1,168 @@
+"""The hub: everybody who watches sees the same, in the same order, late or slow."""
+
+from itertools import pairwise
+
+import anyio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.journal.events import Ended, Entry, ModelAnswered, Said, Stopped, TurnEnded
+from refold.journal.frame import Frame
+from refold.session.hub import Hub, Watch
+from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
+from refold.values.messages import Message, Text
+
+
+def seen(watch: Watch) -> list[Frame]:
+    """Everything a watcher gets, once it is closed."""
+
+    async def main() -> list[Frame]:
+        return [frame async for frame in watch.frames()]
+
+    watch.close()
+    return anyio.run(main)
+
+
+def shown(frames: list[Frame]) -> dict[str, str]:
+    """What stands on a screen of what is still being said."""
+    found: dict[str, str] = {}
+    for frame in frames:
+        match frame.item:
+            case TextCame(text):
+                found["text"] = found.get("text", "") + text
+            case ThinkingCame(text):
+                found["thinking"] = found.get("thinking", "") + text
+            case Progress(call, text):
+                found[call] = found.get(call, "") + text
+            case Entry(event=ModelAnswered() | Stopped()):
+                found = {k: v for k, v in found.items() if k not in ("text", "thinking")}
+            case Entry(event=Ended(call_id=call)):
+                found.pop(call, None)
+            case Entry(event=TurnEnded()):
+                found = {}
+            case _:
+                pass
+    return found
+
+
+EVENTS = st.one_of(
+    st.just(Said("x")),
+    st.just(ModelAnswered(Message("assistant", (Text("x"),)))),
+    st.just(Stopped("x")),
+    st.just(TurnEnded("answered")),
+    st.builds(lambda n: Ended(f"call-{n}", "done", "x"), st.integers(0, 2)),
+)
+LIVE: st.SearchStrategy[Live] = st.one_of(
+    st.builds(TextCame, st.sampled_from("ab")),
+    st.builds(ThinkingCame, st.sampled_from("cd")),
+    st.builds(
+        lambda n, t: Progress(f"call-{n}", t), st.integers(0, 2), st.sampled_from("ef")
+    ),
+    st.just(CallComing("bash")),
+)
+NEWS = st.lists(st.one_of(EVENTS, LIVE), max_size=30)
+
+
+def send(hub: Hub, news: object, seq: int) -> int:
+    if isinstance(news, TextCame | ThinkingCame | Progress | CallComing):
+        hub.tell(news)
+        return seq
+    hub.publish(Entry(seq + 1, news))  # pyright: ignore[reportArgumentType]
+    return seq + 1
+
+
+@given(NEWS, st.integers(0, 30))
+def test_whoever_joins_late_sees_what_everybody_sees(news: list[object], late: int) -> None:
+    hub = Hub()
+    first, seq, second = hub.watch(), 0, None
+    for n, each in enumerate(news):
+        if n == late:
+            second = hub.watch()
+        seq = send(hub, each, seq)
+    second = second or hub.watch()
+
+    assert shown(seen(second)) == shown(seen(first))
+
+
+@given(NEWS, st.lists(st.integers(0, 30), max_size=3))
+def test_frames_come_in_order_and_no_event_is_left_out(
+    news: list[object], joins: list[int]
+) -> None:
+    hub = Hub()
+    watches, seq = [(0, hub.watch())], 0
+    for n, each in enumerate(news):
+        watches += [(seq, hub.watch()) for join in joins if join == n]
+        seq = send(hub, each, seq)
+
+    for joined, watch in watches:
+        frames = seen(watch)
+        numbers = [(frame.seq, frame.n) for frame in frames]
+        events = [frame.seq for frame in frames if isinstance(frame.item, Entry)]
+        assert all(one < two for one, two in pairwise(numbers))
+        assert events == list(range(joined + 1, seq + 1))
+
+
+def test_what_a_late_joiner_catches_up_on_stands_before_what_comes_next() -> None:
+    hub = Hub()
+    for call in ("call-0", "call-1"):
+        hub.tell(Progress(call, "half way"))
+    hub.publish(Entry(1, Said("x")))
+    late = hub.watch()
+    hub.tell(TextCame("and on"))
+
+    assert [(frame.seq, frame.n) for frame in seen(late)] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_one_that_is_too_slow_is_cut_off_and_the_others_are_not() -> None:
+    hub = Hub()
+    slow, quick = hub.watch(limit=3), hub.watch()
+
+    for seq in range(1, 6):
+        hub.publish(Entry(seq, Said("x")))
+
+    assert (slow.cut_off, quick.cut_off) == (True, False)
+    assert [frame.seq for frame in seen(slow)] == [1, 2, 3]
+    assert [frame.seq for frame in seen(quick)] == [1, 2, 3, 4, 5]
+
+
+def test_one_that_keeps_up_is_not_cut_off_by_how_much_there_is() -> None:
+    async def main() -> list[int]:
+        hub = Hub()
+        watch, found = hub.watch(limit=2), list[int]()
+        frames = watch.frames()
+        for seq in range(1, 9):
+            hub.publish(Entry(seq, Said("x")))
+            found.append((await anext(frames)).seq)
+        await frames.aclose()
+        return found
+
+    assert anyio.run(main) == list(range(1, 9))
+
+
+def test_a_watcher_that_left_is_told_nothing_and_costs_nothing() -> None:
+    async def main() -> tuple[bool, list[int]]:
+        hub = Hub()
+        watch, other = hub.watch(limit=1), hub.watch()
+        frames = watch.frames()
+        hub.publish(Entry(1, Said("x")))
+        await anext(frames)
+        await frames.aclose()
+        for seq in (2, 3):
+            hub.publish(Entry(seq, Said("x")))
+        hub.close()
+        return watch.cut_off, [frame.seq async for frame in other.frames()]
+
+    assert anyio.run(main) == (False, [1, 2, 3])
+
+
+def test_what_a_call_printed_long_ago_is_let_go_for_late_joiners() -> None:
+    hub = Hub()
+    for n in range(5_000):
+        hub.tell(Progress("call-0", f"{n}\n"))
+
+    (frame,) = seen(hub.watch())
+
+    assert isinstance(frame.item, Progress)
+    lines = frame.item.text.splitlines()
+    assert lines == [str(n) for n in range(5_000 - len(lines), 5_000)]
+    assert 1_000 <= len(lines) <= 2_000

@@ -1,0 +1,334 @@
+"""The recorder: what is written, when others hear of it, and what happens to a bad disk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from refold.errors import Corrupt, Held, JournalError
+from refold.journal import codec
+from refold.journal.codec import Head
+from refold.journal.events import (
+    Answered,
+    Asked,
+    Entry,
+    Event,
+    Judged,
+    Mended,
+    ModelAnswered,
+    Said,
+    SessionStarted,
+    TurnStarted,
+    Unknown,
+)
+from refold.journal.file import FileStore
+from refold.journal.fold import View, fold
+from refold.journal.store import Lease, MemoryStore
+from refold.journal.writers import Writers
+from refold.session.inbox import Inbox
+from refold.session.recorder import Recorder
+from refold.values.messages import Message, ToolCall
+
+START = SessionStarted("/work")
+
+
+def entries(store: MemoryStore) -> list[Entry]:
+    return [entry for entry, _ in codec.decode(store.lines)]
+
+
+def words(store: MemoryStore) -> list[str]:
+    return [e.event.words for e in entries(store) if isinstance(e.event, Said)]
+
+
+class SlowStore(MemoryStore):
+    """Writes and keeps only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write, self.may_keep = anyio.Event(), anyio.Event()
+        self.keeps = 0
+
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        await self.may_write.wait()
+        await super().append(lines, expect=expect, epoch=epoch, head=head)
+
+    async def keep(self) -> None:
+        self.keeps += 1
+        await self.may_keep.wait()
+        await super().keep()
+
+
+class BadDisk(MemoryStore):
+    """Fails at the n-th append or keep; a failing append may have written half."""
+
+    def __init__(self, append: int = 0, keep: int = 0, *, half: int = 0) -> None:
+        super().__init__()
+        self._left = {"append": append, "keep": keep}
+        self._half = half
+        self.leases = self.releases = 0
+
+    async def lease(self) -> Lease:
+        self.leases += 1
+        return await super().lease()
+
+    async def release(self) -> None:
+        self.releases += 1
+
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        try:
+            self._count("append")
+        except JournalError:
+            self.lines += lines[: self._half]
+            raise
+        await super().append(lines, expect=expect, epoch=epoch, head=head)
+
+    async def keep(self) -> None:
+        self._count("keep")
+        await super().keep()
+
+    def _count(self, what: str) -> None:
+        self._left[what] -= 1
+        if self._left[what] == 0:
+            raise JournalError("cannot write the journal: No space left on device")
+
+
+async def settle() -> None:
+    """Let every task go on until it waits."""
+    for _ in range(9):
+        await anyio.lowlevel.checkpoint()
+
+
+def test_watchers_hear_when_it_is_written_and_the_speaker_when_it_is_kept() -> None:
+    async def main() -> list[tuple[int, bool]]:
+        store = SlowStore()
+        record = Recorder(store)
+        watch, said = record.hub.watch(), anyio.Event()
+        heard = list[int]()
+        found = list[tuple[int, bool]]()
+
+        async def speak() -> None:
+            await Inbox(record).say("Hi.")
+            said.set()
+
+        async def listen() -> None:
+            async for frame in watch.frames():
+                heard.append(frame.seq)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen)
+            group.start_soon(speak)
+            for let in (anyio.Event(), store.may_write, store.may_keep):
+                let.set()
+                await settle()
+                found.append((len(heard), said.is_set()))
+            watch.close()
+        return found
+
+    assert anyio.run(main) == [(0, False), (1, False), (1, True)]
+
+
+def test_others_write_while_one_waits_for_the_disk() -> None:
+    async def main() -> list[str]:
+        store = SlowStore()
+        store.may_write.set()
+        record = Recorder(store)
+        async with anyio.create_task_group() as group:
+            group.start_soon(Inbox(record).say, "Wait for me.")
+            await settle()
+            await record(Said("I do not wait."))
+            found = words(store)
+            store.may_keep.set()
+        return found
+
+    assert anyio.run(main) == ["Wait for me.", "I do not wait."]
+
+
+@pytest.mark.parametrize(("durable", "keeps"), [(True, 1), (False, 0)])
+def test_speed_can_be_bought_with_what_a_power_cut_leaves(
+    durable: bool, keeps: int
+) -> None:
+    async def main() -> int:
+        store = SlowStore()
+        store.may_write.set()
+        store.may_keep.set()
+        await Inbox(Recorder(store, durable=durable)).say("Hi.")
+        return store.keeps
+
+    assert anyio.run(main) == keeps
+
+
+ASKED: tuple[Event, ...] = (
+    START,
+    TurnStarted(1),
+    Asked(),
+    ModelAnswered(Message("assistant", (ToolCall("call-0", "bash", Raw(b"{}"), "t"),))),
+    Judged("call-0", "ask"),
+)
+
+
+def test_of_two_answers_at_once_the_first_wins() -> None:
+    async def main() -> tuple[list[bool], list[Event]]:
+        store = MemoryStore()
+        record = Recorder(store)
+        await record(*ASKED)
+        inbox, won = Inbox(record), list[bool]()
+
+        async def answer(allowed: bool) -> None:
+            won.append(await inbox.answer("call-0", allowed=allowed))
+
+        async with anyio.create_task_group() as group:
+            for allowed in (False, True):
+                group.start_soon(answer, allowed)
+        return won, [e.event for e in entries(store) if isinstance(e.event, Answered)]
+
+    won, answered = anyio.run(main)
+
+    assert sorted(won) == [False, True]
+    assert len(answered) == 1
+
+
+def test_words_sent_twice_with_one_key_are_said_once() -> None:
+    async def main() -> tuple[list[bool], list[str]]:
+        store = MemoryStore()
+        inbox = Inbox(Recorder(store))
+        said = [await inbox.say(text, client_key="k-1") for text in ("Hi.", "Hi.")]
+        return said, words(store)
+
+    assert anyio.run(main) == ([True, False], ["Hi."])
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_after_a_failed_write_the_session_knows_what_is_there_and_goes_on(
+    half: int,
+) -> None:
+    """A failed write may have written. Either way nothing is lost or said twice."""
+
+    async def main() -> tuple[BadDisk, View]:
+        store = BadDisk(append=3, half=half)
+        record = Recorder(store)
+        await record(START)
+        inbox = Inbox(record)
+        await inbox.say("One.")
+        with pytest.raises(JournalError, match="No space left"):
+            await inbox.say("Two.", client_key="two")
+        assert record.view.seq == 2
+        await inbox.say("Two.", client_key="two")
+        return store, record.view
+
+    store, view = anyio.run(main)
+
+    assert words(store) == ["One.", "Two."]
+    assert fold(entries(store)) == view
+
+
+def test_what_could_not_be_kept_is_not_acknowledged_and_the_pen_is_taken_anew() -> None:
+    async def main() -> tuple[int, list[str]]:
+        store = BadDisk(keep=1)
+        record = Recorder(store)
+        inbox = Inbox(record)
+        with pytest.raises(JournalError, match="No space left"):
+            await inbox.say("One.", client_key="1")
+        again = await inbox.say("One.", client_key="1")  # it is there, after all
+        await inbox.say("Two.")
+        assert not again
+        return store.leases, words(store)
+
+    assert anyio.run(main) == (2, ["One.", "Two."])
+
+
+def test_closing_gives_the_pen_back_and_the_next_word_takes_it_again() -> None:
+    async def main() -> tuple[int, int, list[int]]:
+        store = BadDisk()
+        record = Recorder(store)
+        await record(START)
+        await record.close()
+        await record(Said("Still there?"))
+        await record.close()
+        return store.leases, store.releases, [e.epoch for e in entries(store)]
+
+    assert anyio.run(main) == (2, 2, [1, 2])
+
+
+def test_a_pen_that_was_given_back_can_be_taken_by_another(tmp_path: Path) -> None:
+    async def main() -> str:
+        threads = Writers(threads=1)
+        one, two = (Recorder(FileStore(tmp_path / "s", threads)) for _ in range(2))
+        await one(START)
+        with pytest.raises(Held) as caught:
+            await two.open()
+        await one.close()
+        await two(Said("My turn."))
+        await two.close()
+        await one(Said("And mine."))
+        assert [type(e).__name__ for e in (one.view, two.view)] == ["View", "View"]
+        assert (one.view.seq, one.view.about.title) == (3, "My turn.")
+        await one.close()
+        return str(caught.value)
+
+    assert "process" in anyio.run(main)
+
+
+@pytest.mark.parametrize("seq", [1, 2, 3])
+def test_a_damaged_journal_is_not_opened_and_says_where_it_is_damaged(seq: int) -> None:
+    async def main() -> tuple[int, list[bytes], list[bytes]]:
+        store = MemoryStore()
+        await Recorder(store)(START, Said("One."), Said("Two."))
+        store.lines[seq - 1] = store.lines[seq - 1].replace(b'"at"', b'"AT"')
+        before = list(store.lines)
+        record = Recorder(store)
+        with pytest.raises(Corrupt) as caught:
+            await record.open()
+        with pytest.raises(Corrupt):
+            await record(Said("Me too."))
+        return caught.value.line, before, store.lines
+
+    line, before, after = anyio.run(main)
+
+    assert (line, after) == (seq, before)
+
+
+def test_a_tail_that_was_cut_at_a_line_s_end_is_noticed_and_recorded() -> None:
+    async def main() -> Event:
+        store = MemoryStore()
+        await Recorder(store)(START, Said("One."), Said("Two."))
+        del store.lines[-2:]
+        await Recorder(store).open()
+        return entries(store)[-1].event
+
+    assert anyio.run(main) == Mended(
+        "events 2 to 3, noted as written and not there any more"
+    )
+
+
+def test_news_of_a_later_version_is_kept_as_it_came_and_means_nothing() -> None:
+    later = Unknown("Teleported", Raw(b'{"to":[1,null,"\\u00e9"],"deep":{"a":1.50}}'))
+
+    async def main() -> tuple[View, View, list[Entry]]:
+        with_it, without = MemoryStore(), MemoryStore()
+        clock = iter(range(100)).__next__
+        await Recorder(with_it, clock=lambda: 0.0)(START, later, Said("Hi."))
+        await Recorder(without, clock=lambda: clock() * 0.0)(START, Said("Hi."))
+        again = Recorder(with_it)
+        await again.open()
+        await again(Said("Go on."))
+        return fold(entries(with_it)[:3]), fold(entries(without)), entries(with_it)
+
+    with_it, without, found = anyio.run(main)
+
+    assert found[1].event == later
+    assert (with_it.about, with_it.turn) == (without.about, without.turn)
+    assert [s.said.words for s in with_it.talk.unheard] == ["Hi."]
+
+
+def test_a_known_kind_that_does_not_fit_is_kept_like_an_unknown_one() -> None:
+    line, head = codec.encode(Entry(1, Unknown("Said", Raw(b'{"loud":true}'))), Head())
+
+    (found,) = codec.decode([line])
+
+    assert found == (Entry(1, Unknown("Said", Raw(b'{"loud":true}'))), head)
