@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.table import show
 
-PATIENCE = 300.0  # seconds for one task
+PATIENCE = 240  # seconds for one task
 DEFAULT = "qwen2.5-coder-1.5b"
 Judge = Callable[[Path, str], bool]
 
@@ -150,13 +150,13 @@ def run(task: Task, model: str, models: str, where: Path) -> Outcome:
     kept = {"REFOLD_HOME": str(home), "HOME": str(where), "PATH": os.environ["PATH"]}
     began = time.monotonic()
     done = subprocess.run(
-        [*command, "--output-format", "json", "--max-turns", "8"],
+        [*command, "--output-format", "json", "--timeout", str(PATIENCE)],
         cwd=work,
         env={**kept, "REFOLD_MODELS": models},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=2 * PATIENCE,
         check=False,
     )
     seconds = time.monotonic() - began

@@ -15,11 +15,14 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 400  # raise it only with a decision record
 LONGEST_CLASS = 200
 FRONT_DOOR = {
+    "events",
     "Agent",
     "BadInput",
     "Diff",
     "Effect",
+    "Entry",
     "Final",
+    "Frame",
     "JournalError",
     "Note",
     "Output",

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
         RefoldError,
         ToolFailed,
     )
+    from refold.journal import events
+    from refold.journal.events import Entry
+    from refold.journal.frame import Frame
     from refold.library import Agent, Question, Result, Session
     from refold.tools.contract import Reply, Tool, tool
     from refold.values.control import Final
@@ -34,16 +37,20 @@ _WHERE = {
     "TextCame": "values.live", "ThinkingCame": "values.live", "Progress": "values.live",
     "RefoldError": "errors", "BadInput": "errors", "ProviderError": "errors",
     "JournalError": "errors", "ToolFailed": "errors",
+    "Frame": "journal.frame", "Entry": "journal.events",
 }  # fmt: skip
 
 __all__ = [
-    "Agent", "BadInput", "Diff", "Effect", "Final", "JournalError", "Note", "Output",
-    "Progress", "ProviderError", "Question", "RefoldError", "Reply", "Result", "Session",
-    "TextCame", "ThinkingCame", "Tool", "ToolFailed", "Usage", "tool",
+    "Agent", "BadInput", "Diff", "Effect", "Entry", "Final", "Frame", "JournalError",
+    "Note", "Output", "Progress", "ProviderError", "Question", "RefoldError", "Reply",
+    "Result", "Session", "TextCame", "ThinkingCame", "Tool", "ToolFailed", "Usage",
+    "events", "tool",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
+    if name == "events":  # a module: one class for each thing that can happen
+        return import_module("refold.journal.events")
     if name not in _WHERE:
         raise AttributeError(f"refold has no {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(f"refold.{_WHERE[name]}"), name)

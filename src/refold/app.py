@@ -8,6 +8,8 @@ imported where it is used, because every start pays for what stands at the top.
 import os
 import time
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -69,8 +71,8 @@ class App:
         self.home = Home(paths.data / "sessions")
         self._keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, self._keys, wishes)
-        self.rules = rules(settings)
         self.tools = builtin() if wishes.tools is None else wishes.tools
+        self.rules = rules(settings, self.tools)
         self._files = DiskFiles(wishes.directory, wishes.more_roots)
         self._commands = PlainCommands(environ)
         self._masks = Masks(self.models.secrets())
@@ -141,7 +143,7 @@ class App:
                 **wishes.house,
             },
             outside=self._files.outside,
-            names=self._names,
+            names=self.names,
             system=text,
             model=name,
             window=profile.window,
@@ -149,7 +151,8 @@ class App:
             max_output=limits.output,
         )
 
-    def _names(self, path: str) -> tuple[str, ...]:
+    def names(self, path: str) -> tuple[str, ...]:
+        """What a file is called once links and detours are followed."""
         real = self._files.real(path)
         return self._files.called(real), real
 
@@ -170,10 +173,21 @@ def policies(settings: Settings) -> tuple[Policy, ...]:
     )
 
 
-def rules(settings: Settings) -> Sequence[Rule]:
+def rules(settings: Settings, tools: Sequence[Tool]) -> Sequence[Rule]:
+    """The rules of the settings. Raises `BadInput`, also for a tool there is not.
+
+    A deny rule with a slip in its name would forbid nothing, and nobody would notice.
+    """
     given = settings.permissions
-    return [
+    found = [
         *(parse(text, "deny", "settings") for text in given.deny),
         *(parse(text, "ask", "settings") for text in given.ask),
         *(parse(text, "allow", "settings") for text in given.allow),
     ]
+    names = [tool.spec.name for tool in (*builtin(), *tools)]
+    for rule in found:
+        if not any(fnmatchcase(name, rule.tool) for name in names):
+            near = get_close_matches(rule.tool.lower(), names, 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
+    return found

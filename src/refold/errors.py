@@ -61,7 +61,9 @@ class JournalError(RefoldError):
 class Corrupt(JournalError):
     """A line does not follow from the one before: the record was damaged."""
 
-    def __init__(self, line: int, what: str = "it was changed after it was written") -> None:
+    def __init__(
+        self, line: int, what: str = "it was changed after it was written"
+    ) -> None:
         super().__init__(
             f"line {line} of the journal is damaged: {what}; "
             f"{line - 1} lines before it are good"

@@ -164,7 +164,7 @@ class Models:
             idle=http.idle,
             connecting=http.connect,
         )
-        backoff = Backoff(retries=http.tries - 1, longest=http.longest_wait)
+        backoff = Backoff(retries=http.retries, longest=http.longest_wait)
         return self._kept(name, found, Patient(found, backoff))
 
     def _kept(self, name: str, found: Connected, outer: Provider | None = None) -> Provider:

@@ -147,7 +147,7 @@ def mine(**more: object) -> dict[str, object]:
     return {**plain, **{k.replace("__", "."): v for k, v in more.items()}}
 
 
-async def tries(build: Build) -> object:
+async def retries(build: Build) -> object:
     async with wire_server(lambda _: Answer(b"{}", 529)) as server:
         settings = mine(providers__mine__base_url=server.url, http__longest_wait=0.01)
         await said_by(build(settings=settings))
@@ -164,7 +164,7 @@ async def longest_wait(build: Build) -> object:
 async def idle(build: Build) -> object:
     async with wire_server(Answer(then="hang")) as server:
         url = server.url
-        settings = mine(providers__mine__base_url=url, http__tries=1)
+        settings = mine(providers__mine__base_url=url, http__retries=0)
         with anyio.move_on_after(0.5):
             return "0.05 s" in await said_by(build(settings=settings))
     return "more than half a second"
@@ -181,7 +181,7 @@ async def connecting(build: Build) -> object:
             caller.setblocking(False)
             caller.connect_ex(full.getsockname())
         url = "http://{}:{}".format(*full.getsockname())
-        settings = mine(providers__mine__base_url=url, http__tries=1)
+        settings = mine(providers__mine__base_url=url, http__retries=0)
         with anyio.move_on_after(0.5):
             return "0.05 s" in await said_by(build(settings=settings))
         return "more than half a second"
@@ -215,10 +215,10 @@ CHANGED: dict[str, Change] = {
     "limits.output": Change(77, 0, 77, longest_answer),
     "http.connect": Change(0.05, "more than half a second", True, connecting),
     "http.idle": Change(0.05, "more than half a second", True, idle),
-    "http.tries": Change(1, 3, 1, tries),
+    "http.retries": Change(1, 4, 2, retries),
     "http.longest_wait": Change(7, "60 seconds", "7 seconds", longest_wait),
 }
-SLOW_BY_DEFAULT = {"http.connect", "http.idle", "http.tries", "limits.steps"}
+SLOW_BY_DEFAULT = {"http.connect", "http.idle", "http.retries", "limits.steps"}
 
 
 def test_every_setting_is_changed_here() -> None:

@@ -92,7 +92,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[limits]\nresult = 0", "the setting limits.result cannot be 0: Expected `int` >= 1000"),
         ("[http]\nidle = -1.0", "the setting http.idle cannot be -1.0: Expected `float` > 0"),
         ("[http]\nidle = nan", "the setting http.idle cannot be nan: Expected `float` > 0"),
-        ("[http]\ntries = 0", "the setting http.tries cannot be 0: Expected `int` >= 1"),
+        ("[http]\nretries = -1", "the setting http.retries cannot be -1: Expected `int` >= 0"),
         ("permission_mode = 'yolo'", "the setting permission_mode cannot be 'yolo': Invalid enum"),
         ("durability = 1", "the setting durability cannot be 1:"),
         ("[permissions]\nallow = 'ls'", "the setting permissions.allow cannot be 'ls': Expected"),

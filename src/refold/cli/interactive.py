@@ -59,6 +59,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         rules=app.rules,
         mode=app.settings.permission_mode,
         outside=app.outside,
+        names=app.names,
         history=app.paths.state / "history",
         notices=(UNPROTECTED, *((MENDED.format(lost=lost),) if lost else ())),
         come_back=f"refold -c   (or refold -r {id_})",

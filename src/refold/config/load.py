@@ -18,7 +18,9 @@ from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
 
 _PREFIX = "REFOLD_"
-_NOT_SETTINGS = frozenset({"REFOLD_HOME", "REFOLD_MODELS", "REFOLD_PEERS", "REFOLD_REQUIRE_PEERS"})
+_NOT_SETTINGS = frozenset(
+    {"REFOLD_HOME", "REFOLD_MODELS", "REFOLD_PEERS", "REFOLD_REQUIRE_PEERS"}
+)
 
 
 class Origin(NamedTuple):

@@ -41,7 +41,7 @@ class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     connect: Seconds = 10.0
     idle: Seconds = 120.0  # silence, before or between pieces of an answer
-    tries: AtLeast1 = 3
+    retries: AtLeast0 = 3  # times that a request without any answer is made again
     longest_wait: Seconds = 60.0  # a provider that asks for more is not waited for
 
 

@@ -13,15 +13,13 @@ from os.path import normpath
 
 import anyio
 
+from refold.engine.judging import judge, touch
 from refold.engine.result import Running, ended
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import Ended, Event, Judged, Started
 from refold.journal.fold import View
 from refold.journal.talk import OpenCall
-from refold.permissions.decide import Decision, Touch, decide
-from refold.permissions.rules import parse
-from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 
@@ -92,29 +90,14 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         return [Ended(call.id, "failed", text)]
     try:
-        found = judge(tool, tool.parse(call.arguments), world, view)
+        found = judge(touch(tool, tool.parse(call.arguments), world), world, view)
     except ToolFailed as error:  # the arguments fit not, or name what cannot be a path
         return [Ended(call.id, "failed", str(error))]
-    judged = Judged(call.id, found.verdict, found.rule, found.reason)
-    return [judged, Started(call.id)] if found.verdict == "allow" else [judged]
-
-
-def judge(tool: Tool, arguments: dict[str, object], world: World, view: View) -> Decision:
-    """What the rules say of a call, the session's own grants included.
-
-    Raises `ToolFailed` where a path is none.
-    """
-    subject = tool.touches(arguments)
-    path = str(arguments.get(tool.path, ""))  # "": left out, and then it is the root
-    outside = (world.outside(path) or "") if path else ""
-    subjects = tuple(s for s in (subject, outside) if s)
-    real = world.names(path) if path and tool.subject == tool.path else ()
-    touch = Touch(tool.spec.name, tool.effect, subjects, outside, real)
-    granted = [parse(rule, "allow", "this session") for rule in view.rights.granted]
-    found = decide(touch, view.rights.mode or world.mode, (*world.rules, *granted))
-    if found.verdict == "ask" and not world.attended:
-        return Decision("deny", found.rule, f"{found.reason}, and nobody is there to ask")
-    return found
+    verdict, reason = found.verdict, found.reason
+    if verdict == "ask" and not world.attended:
+        verdict, reason = "deny", f"{reason}, and nobody is there to ask"
+    judged = Judged(call.id, verdict, found.rule, reason)
+    return [judged, Started(call.id)] if verdict == "allow" else [judged]
 
 
 def must_keep(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:

@@ -22,6 +22,4 @@ def build_request(view: View) -> Request:
         messages = messages.plus(Spoken(0, GO_ON))  # no provider answers itself
     choice = "none" if asking is not None and not asking.tools else "auto"
     model = briefed.model.partition("/")[2]
-    return Request(
-        messages, briefed.system, briefed.tools, model, choice, briefed.output
-    )
+    return Request(messages, briefed.system, briefed.tools, model, choice, briefed.output)

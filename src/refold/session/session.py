@@ -14,7 +14,7 @@ import anyio
 
 from refold.engine.loop import run_turn
 from refold.engine.world import World
-from refold.errors import BadInput, JournalError
+from refold.errors import BadInput, first
 from refold.journal.events import (
     Entry,
     Event,
@@ -131,9 +131,7 @@ class Session:
         try:
             await run_turn(world, self.record, self._stand_on)
         except BaseExceptionGroup as group:
-            if (error := _journal_error(group)) is None:
-                raise
-            raise error from group
+            raise first(group) from group
         finally:
             leave()
 
@@ -151,14 +149,3 @@ class Session:
     def _stop_step(self, entry: Entry) -> None:
         if isinstance(entry.event, Stopped):
             self._step.cancel()
-
-
-def _journal_error(group: BaseExceptionGroup[BaseException]) -> JournalError | None:
-    """The one error that leaves the engine, out of the groups tasks wrap it in."""
-    found = group.subgroup(JournalError)
-    while found is not None:
-        first = found.exceptions[0]
-        if isinstance(first, JournalError):
-            return first
-        found = first
-    return None

@@ -5,10 +5,10 @@ is none, and only "once" is offered.
 """
 
 from refold.cli.terminal.surroundings import Surroundings
+from refold.engine.judging import judge, touch
 from refold.errors import BadInput, ToolFailed
 from refold.journal.fold import View
-from refold.permissions.decide import Touch, decide
-from refold.permissions.rules import narrowest, parse
+from refold.permissions.rules import narrowest
 from refold.values.messages import ToolCall
 
 
@@ -18,21 +18,10 @@ def offered(call: ToolCall, around: Surroundings, view: View) -> str:
     if tool is None:
         return ""
     try:
-        arguments = tool.parse(call.arguments)
-        outside = around.outside(str(arguments.get(tool.path, ""))) if tool.path else None
-    except ToolFailed:
+        found = touch(tool, tool.parse(call.arguments), around)
+        called = (*found.real[:1], *found.subjects, "")[0]
+        rule = narrowest(found.tool, found.outside or called)
+        passes = bool(rule) and judge(found, around, view, (rule,)).verdict == "allow"
+    except (ToolFailed, BadInput):
         return ""
-    subject = tool.touches(arguments)
-    touch = Touch(
-        tool.spec.name,
-        tool.effect,
-        tuple(s for s in (subject, outside) if s),
-        outside or "",
-    )
-    rule = narrowest(touch.tool, outside or subject)
-    try:
-        given = [parse(text, "allow") for text in (*view.rights.granted, rule) if text]
-    except BadInput:
-        return ""
-    found = decide(touch, view.rights.mode or around.mode, (*around.rules, *given))
-    return rule if rule and found.verdict == "allow" else ""
+    return rule if passes else ""

@@ -27,8 +27,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     The terminal records the choice itself. `new_session` opens another session
     in the same directory; the terminal closes the one it leaves, and any that it
     asked for; the first one stays its giver's to close as well. `price` gives US
-    dollars, or None where the price is not known. `rules`, `mode` and `outside`
-    are what calls are judged by: from them follows which rule can be offered.
+    dollars, or None where the price is not known. `rules`, `mode`, `outside`
+    and `names` are what calls are judged by: from them follows which rule can be offered.
     """
 
     model: str = ""  # the one in use until a person chooses another
@@ -39,6 +39,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     rules: Sequence[Rule] = ()
     mode: Mode = "default"  # until a person chooses another
     outside: Callable[[str], str | None] = lambda _: None
+    names: Callable[[str], tuple[str, ...]] = lambda _: ()
     price: Callable[[str, Usage], float | None] = lambda _model, _usage: None
     history: Path | None = None  # of what was typed; None: not kept
     color: bool | None = None  # None: as the terminal and NO_COLOR say

