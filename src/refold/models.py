@@ -58,10 +58,11 @@ class Profile(Struct, frozen=True):
         if not self.small:
             return given
         from refold.prompts.small import small_tool
+        from refold.tools.careful import careful
         from refold.tools.finish import finish
 
         short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
-        return tuple(replace(tool, spec=spec) for tool, spec in short if spec)
+        return tuple(replace(careful(tool), spec=spec) for tool, spec in short if spec)
 
 
 class Models:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_joined_request_is_what_encoding_everything_again_gives(
 
         assert joined == Encoded(alternating).join(messages)
         roles = [m["role"] for m in msgspec.json.decode(b"[" + joined + b"]")]
-        assert all(one != other for one, other in zip(roles, roles[1:], strict=False))
+        assert all(one != other for one, other in pairwise(roles))
 
 
 def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
