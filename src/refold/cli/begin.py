@@ -30,13 +30,13 @@ from refold.journal.fold import View
 from refold.journal.lines import NAME
 from refold.models import SMALL, ollama_models
 from refold.provider import catalog
-from refold.provider.local.models import MODELS, find
+from refold.provider.local.models import DEFAULT, MODELS, find
 from refold.provider.local.shelf import Shelf, default_directory
 from refold.provider.port import Provider
 from refold.session.session import Session
 from refold.views.result import EXIT_CODES
 
-DEMO_MODEL = "qwen2.5-coder-0.5b"  # half the download of the bigger one, and enough here
+DEMO_STEPS = 12  # a small model that goes astray is not watched for fifty answers
 DEMO_FILE = "number.txt"
 DEMO_WORDS = f"Read the file {DEMO_FILE} and tell me the number in it."
 
@@ -108,9 +108,8 @@ def _embedded() -> str:
     shelf = Shelf(default_directory(os.environ))
     if here := shelf.installed():
         return here[0].name
-    model = find(DEMO_MODEL)
-    install(model, shelf)
-    return model.name
+    install(DEFAULT, shelf)  # the smaller one does not do even this reliably
+    return DEFAULT.name
 
 
 async def _demo(places: Paths, model: str) -> int:
@@ -141,7 +140,8 @@ async def _through(session: Session, app: App, id_: str, screen: Screen) -> View
 async def _start(
     places: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[App, str, Session]:
-    settings = load(places.settings, os.environ, {"model": model or None}).settings
+    bounds = {"model": model or None, "limits.steps": DEMO_STEPS}
+    settings = load(places.settings, os.environ, bounds).settings
     wishes = Wishes(directory=directory, provider=provider, attended=provider is not None)
     app = App(settings, places, os.environ, wishes)
     id_, session = await app.start()

@@ -1,0 +1,62 @@
+"""The first steps of a newcomer: the tour and the demo, without a terminal."""
+
+import os
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold.cli.main import main
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import wire_server
+
+READ = Reply(calls=(("read_file", '{"path": "number.txt"}'),))
+SAID = Reply("The number is 4217.")
+
+
+def test_the_tour_needs_no_model_and_shows_its_journal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["tour"])
+
+    shown = capfd.readouterr().out
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    assert code == 0
+    assert "Hello, you!" in shown
+    assert str(journal) in shown
+
+
+def test_the_demo_does_a_real_task_and_says_where_the_journal_is(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = (answer("openai-chat", READ), answer("openai-chat", SAID))
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(wire_server(*answers)) as server,
+    ):
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+
+        code = main(["demo", "-m", "openai-chat/any"])
+
+    shown = capfd.readouterr().out
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    assert code == 0
+    assert "The number is 4217." in shown
+    assert str(journal) in shown
+    assert b"4217" in server.heard[1].body
+
+
+def test_where_no_model_can_be_had_the_demo_says_so_and_gives_the_tour(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["REFOLD_HOME"])
+    home.mkdir()
+    (home / "models").write_text("a file where the directory of models should be")
+
+    code = main(["demo"])
+
+    shown = capfd.readouterr().out
+    assert code == 0
+    assert "\nThe embedded model cannot be had: " in shown
+    assert "Hello, you!" in shown
