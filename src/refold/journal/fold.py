@@ -9,7 +9,7 @@ all is `engine.decide`'s question.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -54,24 +54,25 @@ _PARTS = {
     "talk": talk, "account": account, "turn": turn,
     "rights": rights, "known": known, "about": about,
 }  # fmt: skip
-_LISTENERS: dict[type, tuple[tuple[str, Callable[[Any, Entry], Any]], ...]] = {
+Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
+_LISTENERS: dict[type, tuple[Part, ...]] = {
     kind: tuple((n, part.apply) for n, part in _PARTS.items() if kind in part.HEARS)
     for kind in {kind for part in _PARTS.values() for kind in part.HEARS}
 }
+_MARKED = frozenset({Said, Asked, Rewound})
 
 
 def apply(view: View, entry: Entry) -> View:
     event = entry.event
+    kind = type(event)
     changed: dict[str, Any] = {"seq": entry.seq}
+    for name, part in _LISTENERS.get(kind, ()):
+        changed[name] = part(getattr(view, name), entry)
     # No mark stands between a call and its result: going back there would do it twice.
-    if isinstance(event, Said | Asked | Rewound) and not view.talk.calls:
+    if kind in _MARKED and not view.talk.calls:
         changed["marks"] = view.marks.plus(Mark(entry.seq, view.talk))
-    if isinstance(event, Rewound):
-        if mark := view.marked(event.mark):
-            changed["talk"] = mark.talk
-    else:
-        for name, part in _LISTENERS.get(type(event), ()):
-            changed[name] = part(getattr(view, name), entry)
+    if isinstance(event, Rewound) and (mark := view.marked(event.mark)):
+        changed["talk"] = mark.talk
     return replace(view, **changed)
 
 

@@ -29,6 +29,7 @@ from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
+CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, TakenUp, Asked, ModelAnswered, ModelFailed, Briefed,
     Judged, Answered, Started, Ended,
@@ -77,26 +78,31 @@ def apply(talk: Talk, entry: Entry) -> Talk:
         case Briefed():
             return replace(talk, briefed=entry.event)
         case Judged() | Answered() | Started() | Ended():
-            return _settled(replace(talk, calls=_moved(talk.calls, entry)), entry.seq)
+            return _moved(talk, entry.event, entry.seq)
         case _:
             return talk
 
 
-def _moved(calls: tuple[OpenCall, ...], entry: Entry) -> tuple[OpenCall, ...]:
-    event = entry.event
-    assert isinstance(event, Judged | Answered | Started | Ended)
-    return tuple(
-        _step(c, entry) if c.call.id == event.call_id and c.result is None else c
-        for c in calls
-    )
+def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
+    """The call that the news is of, one stage on; with the last end, all results."""
+    id_ = event.call_id
+    calls = [
+        _step(c, event, seq) if c.call.id == id_ and c.result is None else c
+        for c in talk.calls
+    ]
+    results = [c.result for c in calls if c.result is not None]
+    if len(results) < len(calls) or not calls:
+        return replace(talk, calls=tuple(calls))
+    return _plus(replace(talk, calls=()), seq, Message("tool", tuple(results)))
 
 
-def _step(call: OpenCall, entry: Entry) -> OpenCall:
-    seq = entry.seq
-    match entry.event:
+def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
+    match event:
         case Judged(_, verdict, _, reason):
             return replace(call, stage=_JUDGED[verdict], since=seq, reason=reason)
-        case Answered(_, allowed, reason) if call.stage == "asked":
+        case Answered(_, allowed, reason):
+            if call.stage != "asked":
+                return call
             stage: Stage = "allowed" if allowed else "denied"
             return replace(call, stage=stage, since=seq, reason=reason)
         case Started():
@@ -104,15 +110,6 @@ def _step(call: OpenCall, entry: Entry) -> OpenCall:
         case Ended(id_, outcome, text):
             result = ToolResult(id_, text, outcome != "done")
             return replace(call, stage="ended", since=seq, result=result)
-        case _:
-            return call
-
-
-def _settled(talk: Talk, seq: int) -> Talk:
-    results = tuple(c.result for c in talk.calls if c.result)
-    if not results or len(results) < len(talk.calls):
-        return talk
-    return _plus(replace(talk, calls=()), seq, Message("tool", results))
 
 
 def _told(talk: Talk, seq: int, *words: str) -> Talk:

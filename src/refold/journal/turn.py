@@ -5,7 +5,7 @@ What it came to stays readable until the next one starts.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -93,23 +93,20 @@ def apply(turn: Turn, entry: Entry) -> Turn:
 
 
 def _one_less(turn: Turn, end: Ended) -> Turn:
-    ended, refused = turn.ended[0] + 1, turn.ended[1] + (end.outcome == "refused")
-    final = end.control.answer if end.control else turn.final
     calls = turn.last.message.calls if turn.last else ()
-    denials = turn.denials
-    if end.outcome == "refused":
-        denials += tuple(Denial(c, end.text) for c in calls if c.id == end.call_id)
-    turn = replace(
-        turn,
-        ended=(ended, refused),
-        final=final,
-        answer=turn.answer if final is None else final,
-        denials=denials,
-        changed=_changed(turn.changed, end),
-    )
-    if ended < len(calls):
-        return turn
-    return replace(turn, refused=turn.refused + 1 if refused == len(calls) else 0)
+    was_refused = end.outcome == "refused"
+    ended, refused = turn.ended[0] + 1, turn.ended[1] + was_refused
+    changed: dict[str, Any] = {"ended": (ended, refused)}
+    if ended >= len(calls):
+        changed["refused"] = turn.refused + 1 if refused == len(calls) else 0
+    if was_refused:
+        denied = (Denial(c, end.text) for c in calls if c.id == end.call_id)
+        changed["denials"] = (*turn.denials, *denied)
+    if end.control:
+        changed["final"] = changed["answer"] = end.control.answer
+    if end.shown:
+        changed["changed"] = _changed(turn.changed, end)
+    return replace(turn, **changed)
 
 
 def _changed(before: Mapping[str, str], end: Ended) -> Mapping[str, str]:
