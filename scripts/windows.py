@@ -8,7 +8,11 @@ from pathlib import Path
 from genai_prices import data
 
 TARGET = Path(__file__).parents[1] / "src/refold/provider/windows.py"
-PROVIDERS = ("anthropic", "openai")
+PROVIDERS = ("anthropic", "openai", "google", "mistral", "deepseek", "x-ai")
+FAMILIES = (
+    "claude-", "gpt-", "o1", "o3", "o4", "gemini-", "mistral-", "codestral", "devstral",
+    "deepseek-", "grok-",
+)  # fmt: skip
 HEAD = '''"""How many tokens well-known models can read. Written by `scripts/windows.py`.
 
 A name that begins like one of these is a dated version of it. What is not here
@@ -35,7 +39,7 @@ def main() -> None:
         for provider in data.providers
         if provider.id in PROVIDERS
         for model in provider.models
-        if model.id.startswith(("claude-", "gpt-", "o1", "o3", "o4"))
+        if model.id.startswith(FAMILIES)
     }
     # A name without a window is only worth a line where a shorter one would answer for it.
     kept = {

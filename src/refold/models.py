@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SMALL = "local/"
 SCRIPT = "script/"
 NOTHING = (
-    "no model is configured: set ANTHROPIC_API_KEY or OPENAI_API_KEY, start Ollama, run "
+    "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
+    "start Ollama, run "
     "`refold local install` and use -m local/qwen2.5-coder-1.5b, or take the tour: refold tour"
 )
 
@@ -138,7 +139,7 @@ class Models:
 
     def secrets(self) -> tuple[str, ...]:
         """Every key we hold, so that none is ever written."""
-        names = (n for s in self._known for n in (s.key_env, s.bearer_env) if n)
+        names = (name for spec in self._known for name in spec.secret_envs)
         found = (self._environ.get(name, "") for name in names)
         return tuple(key for key in (*found, *self._keys.values()) if key)
 
@@ -204,10 +205,15 @@ class Models:
     def _found(self) -> str:
         """A key in the environment, then Ollama, then an embedded model."""
         for spec in self._known:
+            if spec.wire == "openai-responses" and self._moved(spec):
+                continue  # a server that only resembles OpenAI's speaks Chat
             keyed = catalog.has_key(spec, self._environ) or spec.name in self._keys
             if spec.model and keyed:
                 return f"{spec.name}/{spec.model}"
         return next(iter((*ollama_models(self._environ), *self._installed())), "")
+
+    def _moved(self, spec: ProviderSpec) -> bool:
+        return catalog.address(spec, self._environ) != spec.base_url
 
 
 class Unconnected:
@@ -237,6 +243,7 @@ def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
             wire=own.wire or spec.wire,
             base_url=own.base_url or spec.base_url,
             url_env="" if own.base_url else spec.url_env,
+            url_too=() if own.base_url else spec.url_too,
             key_env=own.key_env or spec.key_env,
         )
     return tuple(found.values())

@@ -281,7 +281,9 @@ def test_a_session_shows_the_default_where_nothing_was_set(key: str, build: Buil
 
 PATHS = {
     "anthropic": "/v1/messages",
+    "openai-responses": "/responses",
     "openai-chat": "/chat/completions",
+    "gemini": ":streamGenerateContent?alt=sse",
     "ollama": "/api/chat",
 }
 

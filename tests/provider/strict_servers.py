@@ -32,9 +32,15 @@ def strict(wire: WireName) -> Callable[[Heard], Answer]:
 def complaint(wire: WireName, body: dict[str, Any]) -> str:
     if bad := next(iter(_unspeakable(body)), ""):
         return f"not for a strict parser: {bad!r}"
-    check = {"anthropic": _anthropic, "openai-chat": _openai, "ollama": _ollama}[wire]
+    check, name = {
+        "anthropic": (_anthropic, "messages"),
+        "openai-responses": (_responses, "input"),
+        "openai-chat": (_openai, "messages"),
+        "gemini": (_gemini, "contents"),
+        "ollama": (_ollama, "messages"),
+    }[wire]
     try:
-        check(body["messages"])
+        check(body[name])
     except AssertionError as error:
         return str(error) or "invalid"
     return ""
@@ -96,6 +102,75 @@ def _openai(messages: list[dict[str, Any]]) -> None:
             seen.add(call["id"])
             waiting.append(call["id"])
     assert not waiting, f"calls without results: {waiting}"
+
+
+def _responses(items: list[dict[str, Any]]) -> None:
+    assert items, "no items"
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for n, item in enumerate(items):
+        kind = item["type"]
+        assert "id" not in item or kind == "reasoning", "stored items cannot be named"
+        if kind == "function_call_output":
+            assert item["call_id"] in waiting, "a result nobody waits for"
+            waiting.remove(item["call_id"])
+            assert isinstance(item["output"], str)
+            continue
+        if kind == "function_call":
+            assert item["call_id"] not in seen, "ids must be unique"
+            assert LEGAL.match(item["name"]), "a name that is not legal"
+            assert isinstance(json.loads(item["arguments"]), dict)
+            seen.add(item["call_id"])
+            waiting.append(item["call_id"])
+            continue
+        if kind == "reasoning":
+            assert item["encrypted_content"], "not stored here"
+            follows = items[n + 1] if n + 1 < len(items) else {"type": "nothing"}
+            ours = follows.get("role") == "assistant"
+            assert ours or follows["type"] in ("reasoning", "function_call"), (
+                "without its required following item"
+            )
+            continue
+        assert kind == "message", f"no such item: {kind}"
+        assert not waiting, f"calls without results: {waiting}"
+        assert item["content"].strip(), "an empty message"
+        assert item.get("phase", "commentary") in ("commentary", "final_answer")
+        assert item["role"] == "assistant" or "phase" not in item
+    assert not waiting, f"calls without results: {waiting}"
+    last = items[-1]
+    assert last["type"] == "function_call_output" or last.get("role") == "user", (
+        "nothing to answer"
+    )
+
+
+def _gemini(contents: list[dict[str, Any]]) -> None:
+    assert contents, "no contents"
+    assert contents[0]["role"] == contents[-1]["role"] == "user", (
+        "first and last are the user's"
+    )
+    waiting: list[dict[str, Any]] = []
+    for n, content in enumerate(contents):
+        assert content["role"] == ("user", "model")[n % 2], "roles must alternate"
+        parts = content["parts"]
+        assert parts, "an empty content"
+        for part in parts:
+            data = {"text", "functionCall", "functionResponse"} & set(part)
+            assert len(data) == 1, "a part is one thing"
+            assert part.get("text") != "" or "thoughtSignature" in part, "empty words"
+        answered = [p["functionResponse"] for p in parts if "functionResponse" in p]
+        assert len(answered) == len(waiting), "as many responses as calls"
+        for call, response in zip(waiting, answered, strict=True):
+            assert call["name"] == response["name"], "another function's response"
+            assert call.get("id") == response.get("id"), "another call's response"
+            assert isinstance(response["response"], dict), "response must be an object"
+        assert not answered or all("functionResponse" in p for p in parts[: len(answered)])
+        calls = [p for p in parts if "functionCall" in p]
+        assert not calls or calls[0].get("thoughtSignature"), "missing a thought_signature"
+        waiting = [p["functionCall"] for p in calls]
+        for call in waiting:
+            assert LEGAL.match(call["name"]), "a name that is not legal"
+            assert isinstance(call["args"], dict), "args must be an object"
+    assert not waiting, "a call without its response"
 
 
 def _ollama(messages: list[dict[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from wires import heard
+from wires import heard, words
 
 from refold.errors import BadInput
 from refold.provider.catalog import (
@@ -20,9 +20,12 @@ from refold.provider.catalog import (
 from refold.provider.dial import place, proxy_for
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import answer
-from refold.testing.wire_server import wire_server
+from refold.testing.wire_server import Answer, wire_server
 
-ANTHROPIC, OPENAI, OLLAMA = providers()
+ANTHROPIC, OPENAI, GEMINI, CHAT = map(
+    find, ("anthropic", "openai", "gemini", "openai-chat")
+)
+AZURE, OLLAMA = find("azure"), find("ollama")
 
 
 def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> None:
@@ -35,7 +38,8 @@ def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> Non
     ("text", "says"),
     [
         ("antropic/x", "no provider 'antropic'; did you mean anthropic"),
-        ("zzz", "did you mean anthropic or openai-chat or openai or ollama"),
+        ("zzz", "did you mean anthropic or openai or gemini or google or openai-chat or"),
+        ("mistrel", "did you mean mistral"),
         ("ollama", "'ollama' names no model: say ollama/MODEL"),
     ],
 )
@@ -94,8 +98,12 @@ def test_a_key_with_a_line_break_inside_is_refused_and_not_shown() -> None:
         (ANTHROPIC, {"ANTHROPIC_API_KEY": "k \n"}, ("x-api-key", "k")),
         (ANTHROPIC, {"ANTHROPIC_AUTH_TOKEN": "t"}, ("authorization", "Bearer t")),
         (OPENAI, {"OPENAI_API_KEY": "k"}, ("authorization", "Bearer k")),
+        (GEMINI, {"GEMINI_API_KEY": "k"}, ("x-goog-api-key", "k")),
+        (GEMINI, {"GOOGLE_API_KEY": "k"}, ("x-goog-api-key", "k")),
+        (AZURE, {"AZURE_OPENAI_API_KEY": "k"}, ("api-key", "k")),
+        (find("groq"), {"GROQ_API_KEY": "k"}, ("authorization", "Bearer k")),
     ],
-    ids=["key", "token", "openai"],
+    ids=["key", "token", "openai", "gemini", "google", "azure", "groq"],
 )
 def test_each_provider_gets_its_key_as_it_wants_it(
     spec: ProviderSpec, environ: dict[str, str], header: tuple[str, str]
@@ -145,3 +153,67 @@ def test_only_tls_to_other_machines_goes_through_a_proxy(
     url: str, environ: dict[str, str], proxy: str
 ) -> None:
     assert proxy_for(place(url), environ) == proxy
+
+
+@pytest.mark.parametrize("spec", providers(), ids=lambda spec: spec.name)
+def test_every_provider_can_be_connected_and_asked(spec: ProviderSpec) -> None:
+    async def use() -> str:
+        replies = [answer(spec.wire, Reply("Yes."))]
+        shown = [Answer(b"{}")] if spec.wire == "ollama" else []
+        async with wire_server(*shown, *replies) as server:
+            environ = {spec.url_env: server.url, **dict.fromkeys(spec.secret_envs, "k")}
+            async with aclosing(connect(spec, environ)) as provider:
+                return words(await heard(provider))
+
+    assert anyio.run(use) == "Yes."
+
+
+def test_names_and_variables_of_providers_are_their_own() -> None:
+    known = providers()
+    names = [name for spec in known for name in (spec.name, *spec.aliases)]
+
+    assert len(set(names)) == len(names)
+    assert all(spec.url_env and (spec.key_env or spec.name == "ollama") for spec in known)
+    assert named("google") == (GEMINI, GEMINI.model)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"AZURE_OPENAI_BASE_URL": "https://r.openai.azure.com/openai/v1/"},
+        {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com/"},
+        {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com/openai/v1"},
+    ],
+)
+def test_azure_has_the_address_of_ones_own_resource(environ: dict[str, str]) -> None:
+    assert address(AZURE, environ) == "https://r.openai.azure.com/openai/v1"
+
+
+def test_azure_without_an_address_or_a_key_says_which_variable() -> None:
+    with pytest.raises(BadInput, match="no address of its own: set AZURE_OPENAI_BASE_URL"):
+        connect(AZURE, {"AZURE_OPENAI_API_KEY": "k"})
+    with pytest.raises(BadInput, match="no key for Azure OpenAI: set AZURE_OPENAI_API_KEY"):
+        connect(AZURE, {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com"})
+
+
+@pytest.mark.parametrize("name", ["vllm", "lmstudio", "llama-cpp"])
+def test_a_server_on_this_machine_needs_no_key_and_takes_one(name: str) -> None:
+    spec = find(name)
+
+    connect(spec, {})
+    assert has_key(spec, {spec.key_env: "k"})
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("openai-chat", "max_completion_tokens"),
+        ("azure", "max_completion_tokens"),
+        ("mistral", "max_tokens"),
+        ("vllm", "max_tokens"),
+    ],
+)
+def test_the_limit_of_an_answer_is_called_as_each_server_calls_it(
+    name: str, limit: str
+) -> None:
+    assert find(name).quirks.output_limit == limit

@@ -1,9 +1,11 @@
-"""The contract of a provider, kept by our three wires and by the scripted one."""
+"""The contract of a provider, kept by our five wires and by the scripted one."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
-from refold.provider.catalog import connect, find
+from wires import spec_of
+
+from refold.provider.catalog import connect
 from refold.provider.port import Provider
 from refold.provider.retry import Patient
 from refold.testing.provider_conformance import ProviderContract
@@ -17,7 +19,7 @@ async def spoken(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, No
     """A real client, and a server that gives these answers."""
     answers = [answer(wire, reply) for reply in replies]
     shown = [Answer(b"{}")] if wire == "ollama" else []
-    spec = find(wire)
+    spec = spec_of(wire)
     async with wire_server(*shown, *answers) as server:  # noqa: SIM117 needs its url
         async with aclosing(connect(spec, {spec.url_env: server.url})) as provider:
             if wire == "ollama":  # the window is asked for once, before anything else
@@ -28,6 +30,16 @@ async def spoken(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, No
 class TestAnthropic(ProviderContract):
     def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
         return spoken("anthropic", *replies)
+
+
+class TestOpenAIResponses(ProviderContract):
+    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+        return spoken("openai-responses", *replies)
+
+
+class TestGemini(ProviderContract):
+    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+        return spoken("gemini", *replies)
 
 
 class TestOpenAIChat(ProviderContract):

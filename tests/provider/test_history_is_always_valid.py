@@ -1,7 +1,8 @@
 """Whatever a conversation holds, what goes out is valid for a strict server."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 
 import anyio
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from strict_servers import complaint, strict
-from wires import CONVERSATION, WIRES, asking, heard, message, request, words
+from wires import CONVERSATION, ITEM, SIGNED, WIRES, asking, heard, message, request, words
 
-from refold.provider import anthropic, ollama, openai_chat
+from refold.provider import anthropic, gemini, ollama, openai_chat, responses
 from refold.provider.encoded import Encoded
 from refold.provider.port import Request
 from refold.testing.wire_answers import WireName
@@ -28,12 +29,22 @@ ARGUMENTS = st.one_of(
 THINKING = st.builds(
     Thinking,
     ANYTHING.map(lambda text: text.replace("\0", "")),  # sent as it came, so it came clean
-    st.sampled_from(["", "anthropic", "openai-chat", "other"]),
-    st.sampled_from([b"null", b'{"signature":"s"}', b'{"redacted":"r"}', b"3", b""]).map(
-        Raw
-    ),
+    st.sampled_from(["", *WIRES, "other"]),
+    st.sampled_from(
+        [
+            *(b"null", b"3", b"", b"{}", b"[]", b"\xff"),
+            *(b'{"signature":"s"}', b'{"redacted":"r"}'),
+            *(ITEM, b'{"phase":"commentary"}', b'{"phase":"final_answer"}'),
+            *(b'{"thoughtSignature":"s"}', b'{"thoughtSignature":"s","text":""}'),
+            b'{"thoughtSignature":"s","thought":true}',
+        ]
+    ).map(Raw),
 )
-CALLED = st.lists(st.tuples(ANYTHING, ARGUMENTS, ANYTHING), max_size=3)
+KEPT = st.sampled_from([b"null", b"{}", SIGNED, b'{"thoughtSignature":"s"}', b"{", b""])
+CALLED = st.lists(
+    st.tuples(ANYTHING, ARGUMENTS, ANYTHING, st.sampled_from(["", *WIRES]), KEPT.map(Raw)),
+    max_size=3,
+)
 
 
 @st.composite
@@ -43,8 +54,8 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     for number in range(draw(st.integers(0, 4))):
         called = draw(CALLED)
         calls = [
-            ToolCall(f"call-{number}-{n}", name, Raw(arguments), theirs)
-            for n, (name, arguments, theirs) in enumerate(called)
+            ToolCall(f"call-{number}-{n}", name, Raw(arguments), *theirs)
+            for n, (name, arguments, *theirs) in enumerate(called)
         ]
         said = draw(st.lists(st.one_of(ANYTHING, THINKING), max_size=3))
         found.append(message("assistant", *said, *calls))
@@ -57,19 +68,38 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 def body(wire: WireName, asked: Request) -> dict[str, object]:
     """What the wire sends, without sending it."""
+    return json.loads(_BODIES[wire](asked))
+
+
+def _gemini(asked: Request) -> bytes:
+    called: dict[str, gemini.Called] = {}
+    for spoken in asked.messages:
+        called |= gemini.calls_of(spoken.message)
+    encoded = Encoded(lambda m: gemini.message_to_wire(m, called, "filled"))
+    return gemini.to_wire(asked, encoded.join(asked.messages))
+
+
+def _ollama(asked: Request) -> bytes:
     names = {c.id: c.name for s in asked.messages for c in s.message.calls}
-    match wire:
-        case "anthropic":
-            joined = Encoded(anthropic.message_to_wire).join(asked.messages)
-            return json.loads(anthropic.to_wire(asked, joined))
-        case "openai-chat":
-            joined = Encoded(openai_chat.message_to_wire).join(asked.messages)
-            return json.loads(openai_chat.to_wire(asked, joined))
-        case "ollama":
-            joined = Encoded(lambda m: ollama.message_to_wire(m, names)).join(
-                asked.messages
-            )
-            return json.loads(ollama.to_wire(asked, joined, 4096))
+    encoded = Encoded(lambda m: ollama.message_to_wire(m, names))
+    return ollama.to_wire(asked, encoded.join(asked.messages), 4096)
+
+
+def _plain(
+    wire: ModuleType,
+) -> Callable[[Request], bytes]:
+    return lambda asked: wire.to_wire(
+        asked, Encoded(wire.message_to_wire).join(asked.messages)
+    )
+
+
+_BODIES: dict[WireName, Callable[[Request], bytes]] = {
+    "anthropic": _plain(anthropic),
+    "openai-responses": _plain(responses),
+    "openai-chat": _plain(openai_chat),
+    "gemini": _gemini,
+    "ollama": _ollama,
+}
 
 
 @pytest.mark.slow
@@ -114,3 +144,23 @@ def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> Non
 )
 def test_the_strict_servers_do_refuse(wire: WireName, wrong: tuple[Message, ...]) -> None:
     assert complaint(wire, body(wire, request(*wrong))) != ""
+
+
+SEALS = {
+    "anthropic": ('"sig"', "cmVk"),
+    "openai-responses": ("eHg=", "commentary"),
+    "openai-chat": (),
+    "gemini": ("dGV4dA==", "Y2FsbA==", '"g-1"'),
+    "ollama": (),
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_only_one_wire_understands_goes_to_no_other(wire: WireName) -> None:
+    sent = json.dumps(body(wire, request(*CONVERSATION)))
+
+    found = {other: all(seal in sent for seal in SEALS[other]) for other in WIRES}
+    leaked = {o for o in WIRES for seal in SEALS[o] if seal in sent} - {wire}
+
+    assert found[wire]
+    assert leaked == set()

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-WIRES = ("anthropic", "openai")
+WIRES = ("anthropic", "openai", "openai-chat", "gemini")
 QUICK = Backoff(first=0.3)
 TOOL = ToolSpec(
     "look",

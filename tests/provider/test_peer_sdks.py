@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from wires import KEY, heard, message, request
+from wires import CONVERSATION, KEY, TOOLS, heard, message, request, sent, spec_of
 
-from refold.provider.catalog import connect, find
+from refold.provider.catalog import connect
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import WireName, answer
@@ -30,7 +30,7 @@ Found = tuple[str, str, list[tuple[str, Any]], int]  # thinking, text, calls, ou
 
 
 def ours(wire: WireName) -> Found:
-    spec = find(wire)
+    spec = spec_of(wire)
 
     async def use(server: WireServer) -> list[Delta]:
         environ = {spec.key_env: KEY, spec.url_env: server.url}
@@ -112,6 +112,89 @@ def test_openais_client_reads_what_our_wire_reads() -> None:
         return thought, said, decoded, output
 
     assert anyio.run(_serving, use, answer("openai-chat", REPLY)) == ours("openai-chat")
+
+
+def test_openais_client_reads_items_as_our_wire_reads_them() -> None:
+    openai = pytest.importorskip("openai", reason="its SDK is not installed")
+
+    async def use(server: WireServer) -> Found:
+        client = openai.AsyncOpenAI(base_url=server.url, api_key=KEY)
+        async with client, client.responses.stream(model="m", input="?") as stream:
+            found = await stream.get_final_response()
+        items = {item.type: item for item in found.output}
+        calls = [i for i in found.output if i.type == "function_call"]
+        assert found.usage.input_tokens == 127
+        assert found.usage.input_tokens_details.cached_tokens == 100
+        assert items["reasoning"].encrypted_content
+        return (
+            items["reasoning"].summary[0].text,
+            found.output_text,
+            [(call.name, msgspec.json.decode(call.arguments)) for call in calls],
+            found.usage.output_tokens,
+        )
+
+    served = answer("openai-responses", REPLY)
+    assert anyio.run(_serving, use, served) == ours("openai-responses")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_googles_client_reads_what_our_wire_reads() -> None:
+    genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
+
+    async def use(server: WireServer) -> Found:
+        thought, said, output, calls = "", "", 0, list[tuple[str, Any]]()
+        options = genai.types.HttpOptions(base_url=server.url, api_version="v1beta")
+        client = genai.Client(api_key=KEY, http_options=options)
+        stream = await client.aio.models.generate_content_stream(model="m", contents="?")
+        async for chunk in stream:
+            for part in chunk.candidates[0].content.parts or ():
+                if part.function_call:
+                    calls.append((part.function_call.name, part.function_call.args))
+                    assert bool(part.thought_signature) == (len(calls) == 1)
+                elif part.thought:
+                    thought += part.text
+                else:
+                    said += part.text or ""
+            used = chunk.usage_metadata
+            assert used.prompt_token_count == 127
+            output = (used.candidates_token_count or 0) + (used.thoughts_token_count or 0)
+        await client.aio.aclose()
+        client.close()
+        assert server.heard[0].path == "/v1beta/models/m:streamGenerateContent?alt=sse"
+        assert server.heard[0].headers["x-goog-api-key"] == KEY
+        return thought, said, calls, output
+
+    assert anyio.run(_serving, use, answer("gemini", REPLY)) == ours("gemini")
+
+
+def test_what_we_send_is_what_googles_client_would_send() -> None:
+    genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
+
+    body = sent("gemini", request(*CONVERSATION, tools=TOOLS, tool_choice="none"))
+
+    contents = [genai.types.Content.model_validate(c) for c in body["contents"]]
+    tools = [genai.types.Tool.model_validate(t) for t in body["tools"]]
+    config = genai.types.GenerationConfig.model_validate(body["generationConfig"])
+    choice = genai.types.ToolConfig.model_validate(body["toolConfig"])
+    again = [c.model_dump(mode="json", by_alias=True, exclude_none=True) for c in contents]
+    assert again == body["contents"]
+    assert tools[0].function_declarations[1].parameters_json_schema
+    assert config.thinking_config.include_thoughts
+    assert choice.function_calling_config.mode == "NONE"
+
+
+def test_what_we_send_has_the_shape_of_openais_own_types() -> None:
+    responses = pytest.importorskip("openai.types.responses", reason="no SDK of theirs")
+    from pydantic import TypeAdapter
+
+    body = sent("openai-responses", request(*CONVERSATION, tools=TOOLS))
+
+    shape = responses.response_create_params.ResponseCreateParamsStreaming
+    TypeAdapter(shape).validate_python(body, strict=False)
+    known = set(shape.__annotations__) | set(
+        responses.response_create_params.ResponseCreateParamsBase.__annotations__
+    )
+    assert set(body) <= known
 
 
 def test_ollamas_client_reads_what_our_wire_reads() -> None:

@@ -146,6 +146,138 @@ def test_openai_gets_a_message_for_each_result() -> None:
     )
 
 
+def test_responses_gets_items_and_its_own_reasoning_back() -> None:
+    assert sent("openai-responses", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "reasoning": {"summary": "auto"},
+            "instructions": "Be brief.",
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "look",
+                    "description": "Look out.",
+                    "parameters": {"type": "object", "properties": {}},
+                    "strict": False,
+                },
+                {
+                    "type": "function",
+                    "name": "book",
+                    "description": "Book a taxi.",
+                    "parameters": {"type": "object", "properties": {"to": {}}},
+                    "strict": False,
+                },
+            ],
+            "tool_choice": "auto",
+            "input": [
+                {"type": "message", "role": "user", "content": "Will it rain?"},
+                {
+                    "id": "rs_1",
+                    "type": "reasoning",
+                    "summary": [],
+                    "encrypted_content": "eHg=",
+                },
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "phase": "commentary",
+                    "content": "Let me look.",
+                },
+                {
+                    "type": "function_call",
+                    "call_id": "call-3",
+                    "name": "look",
+                    "arguments": '{"where": "up"}',
+                },
+                {
+                    "type": "function_call",
+                    "call_id": "call-4",
+                    "name": "book",
+                    "arguments": '{"not_a_json_object":"{\\"to\\": "}',
+                },
+                {"type": "function_call_output", "call_id": "call-3", "output": "clouds"},
+                {"type": "function_call_output", "call_id": "call-4", "output": "no JSON"},
+                {"type": "message", "role": "user", "content": "[note] wrap up"},
+                {"type": "message", "role": "user", "content": "And then?"},
+            ],
+        }
+    )
+
+
+def test_gemini_gets_parts_with_the_signatures_that_came_on_them() -> None:
+    assert sent("gemini", ALL) == snapshot(
+        {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "tools": [
+                {
+                    "functionDeclarations": [
+                        {
+                            "name": "look",
+                            "description": "Look out.",
+                            "parametersJsonSchema": {"type": "object", "properties": {}},
+                        },
+                        {
+                            "name": "book",
+                            "description": "Book a taxi.",
+                            "parametersJsonSchema": {
+                                "type": "object",
+                                "properties": {"to": {}},
+                            },
+                        },
+                    ]
+                }
+            ],
+            "generationConfig": {"thinkingConfig": {"includeThoughts": True}},
+            "contents": [
+                {"role": "user", "parts": [{"text": "Will it rain?"}]},
+                {
+                    "role": "model",
+                    "parts": [
+                        {"text": "Let me look.", "thoughtSignature": "dGV4dA=="},
+                        {
+                            "functionCall": {
+                                "id": "g-1",
+                                "name": "look",
+                                "args": {"where": "up"},
+                            },
+                            "thoughtSignature": "Y2FsbA==",
+                        },
+                        {
+                            "functionCall": {
+                                "name": "book",
+                                "args": {"not_a_json_object": '{"to": '},
+                            }
+                        },
+                    ],
+                },
+                {
+                    "role": "user",
+                    "parts": [
+                        {
+                            "functionResponse": {
+                                "id": "g-1",
+                                "name": "look",
+                                "response": {"output": "clouds"},
+                            }
+                        },
+                        {
+                            "functionResponse": {
+                                "name": "book",
+                                "response": {"error": "no JSON"},
+                            }
+                        },
+                        {"text": "[note] wrap up"},
+                        {"text": "And then?"},
+                    ],
+                },
+            ],
+        }
+    )
+
+
 def test_ollama_gets_its_window_and_arguments_as_objects() -> None:
     assert sent("ollama", ALL) == snapshot(
         {
@@ -216,7 +348,9 @@ def test_a_model_that_may_not_call_keeps_its_tools_where_there_is_a_choice() -> 
 
     assert found["anthropic"]["tool_choice"] == {"type": "none"}
     assert found["openai-chat"]["tool_choice"] == "none"
-    assert [len(found[w].get("tools", ())) for w in WIRES] == [2, 2, 0]
+    assert found["openai-responses"]["tool_choice"] == "none"
+    assert found["gemini"]["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}}
+    assert [len(str(found[w]).split("Look out.")) for w in WIRES] == [2, 2, 2, 2, 1]
 
 
 def test_a_limit_of_output_has_another_name_on_each_wire() -> None:
@@ -224,14 +358,15 @@ def test_a_limit_of_output_has_another_name_on_each_wire() -> None:
 
     assert found["anthropic"]["max_tokens"] == 99
     assert found["openai-chat"]["max_tokens"] == 99  # not OpenAI's own server
+    assert found["openai-responses"]["max_output_tokens"] == 99
+    assert found["gemini"]["generationConfig"]["maxOutputTokens"] == 99
     assert found["ollama"]["options"] == {"num_ctx": 4096, "num_predict": 99}
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_what_is_sent_only_ever_grows_at_the_end(wire: WireName) -> None:
     bodies = [
-        sent(wire, request(*CONVERSATION[:n], tools=TOOLS))["messages"]
-        for n in (1, 3, 4, 5)
+        talk_in(sent(wire, request(*CONVERSATION[:n], tools=TOOLS))) for n in (1, 3, 4, 5)
     ]
 
     for shorter, longer in pairwise(map(_blocks, bodies)):
@@ -314,10 +449,16 @@ def test_two_sessions_on_one_provider_never_hear_each_other(wire: WireName) -> N
     assert [b'"other"' in b for b in bodies] == [False, True, False, True]
 
 
+def talk_in(body: dict[str, Any]) -> list[Any]:
+    return next(body[n] for n in ("messages", "input", "contents") if n in body)
+
+
 def _blocks(messages: list[dict[str, Any]]) -> list[Any]:
     """Messages as a flat list: a message may take more blocks at its end."""
     return [
-        (m["role"], block)
+        (m.get("role"), block)
         for m in messages
-        for block in (m["content"] if isinstance(m.get("content"), list) else [m])
+        for block in next(
+            (m[n] for n in ("content", "parts") if isinstance(m.get(n), list)), [m]
+        )
     ]

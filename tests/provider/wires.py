@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from refold.provider.catalog import Connected, connect, find
 from refold.provider.port import Delta, Provider, Request, TextDelta
+from refold.provider.spec import ProviderSpec
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
@@ -25,7 +26,16 @@ from refold.values.messages import (
 )
 from refold.values.tools import ToolSpec
 
-WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "ollama")
+WIRES: tuple[WireName, ...] = (
+    "anthropic", "openai-responses", "openai-chat", "gemini", "ollama",
+)  # fmt: skip
+PATHS: dict[WireName, str] = {
+    "anthropic": "/v1/messages",
+    "openai-responses": "/responses",
+    "openai-chat": "/chat/completions",
+    "gemini": "/v1beta/models/m-1:streamGenerateContent?alt=sse",
+    "ollama": "/api/chat",
+}
 KEY = "sk-ant-api03-not-a-real-key-000000"
 TOOLS = (
     ToolSpec("look", "Look out.", Raw(b'{"type":"object","properties":{}}')),
@@ -42,6 +52,8 @@ def request(*messages: Message, **more: Any) -> Request:
     return Request(Log(list(spoken)), **{"model": "m-1", **more})
 
 
+ITEM = b'{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"eHg="}'
+SIGNED = b'{"thoughtSignature":"Y2FsbA==","id":"g-1"}'
 CONVERSATION = (
     message("user", "Will it rain?"),
     message(
@@ -49,8 +61,11 @@ CONVERSATION = (
         Thinking("Look first.", "anthropic", Raw(b'{"signature":"sig"}')),
         Thinking("", "anthropic", Raw(b'{"redacted":"cmVk"}')),
         Thinking("Ours alone.", "other", Raw(b'"x"')),
+        Thinking("Sealed.", "openai-responses", Raw(ITEM)),
+        Thinking("", "openai-responses", Raw(b'{"phase":"commentary"}')),
+        Thinking("Clouds.", "gemini", Raw(b'{"thoughtSignature":"dGV4dA=="}')),
         "Let me look.",
-        ToolCall("call-3", "look", Raw(b'{"where": "up"}'), "toolu_1"),
+        ToolCall("call-3", "look", Raw(b'{"where": "up"}'), "g-1", "gemini", Raw(SIGNED)),
         ToolCall("call-4", "book", Raw(b'{"to": '), "toolu_1"),
     ),
     message(
@@ -61,12 +76,17 @@ CONVERSATION = (
 )
 
 
+def spec_of(wire: WireName) -> ProviderSpec:
+    """The provider that a wire was made for."""
+    return find({"openai-responses": "openai"}.get(wire, wire))
+
+
 @asynccontextmanager
 async def asking(
     wire: WireName, *answers: Answer | Callable[[Heard], Answer], idle: float = 5.0
 ) -> AsyncGenerator[tuple[Connected, WireServer], None]:
     """A real client and a server with these answers. A window is known already."""
-    spec = find(wire)
+    spec = spec_of(wire)
     shown = [Answer(b'{"model_info":{"llama.context_length":4096}}')]
     async with wire_server(*(shown if wire == "ollama" else []), *answers) as server:
         environ = {spec.url_env: server.url, spec.key_env: KEY}

@@ -64,7 +64,7 @@ def demo(found: Namespace) -> int:
 async def _first_run(places: Paths) -> bool:
     from refold.cli.first_run import Embedded, Offers, choose
 
-    keyed = [spec for spec in catalog.providers() if spec.key_env]
+    keyed = [spec for spec in catalog.providers() if spec.key_env and spec.model]
 
     async def keep_key(name: str, key: str) -> str:
         spec = catalog.find(name)
@@ -81,7 +81,7 @@ async def _first_run(places: Paths) -> bool:
 
     choice = await choose(
         Offers(
-            providers=[(*spec.aliases, spec.name)[0] for spec in keyed],
+            providers=[spec.name for spec in keyed],
             keep_key=keep_key,
             ollama=ollama_models(os.environ),
             embedded=[Embedded(each.name, each.size) for each in MODELS],

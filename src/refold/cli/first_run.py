@@ -18,7 +18,11 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line
 
 _SPEED = 5e6  # bytes a second, of an ordinary line
-_MAKERS = {"sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "sk-": "openai"}
+_MAKERS = {
+    "sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "xai-": "xai",
+    "AIza": "gemini", "sk-": "openai",
+}  # fmt: skip
+_NAMED = 3  # providers that the menu names; the question for a key names all
 
 
 class Choice(Struct, frozen=True):
@@ -93,7 +97,9 @@ class _Asking:
 
     def _rows(self) -> list[_Row]:
         offers = self._offers
-        several = ", ".join(offers.providers)
+        more = len(offers.providers) - _NAMED
+        several = ", ".join(offers.providers[:_NAMED])
+        several += f" and {more} more" if more > 0 else ""
         rows = [
             _Row("a key you have", f"{several}; kept where only you can read it", self._key)
         ]

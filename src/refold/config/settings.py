@@ -48,7 +48,9 @@ class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A provider of your own, or what is different about a built-in one."""
 
-    wire: Literal["", "anthropic", "openai-chat", "ollama"] = ""
+    wire: Literal[
+        "", "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
+    ] = ""
     base_url: str = ""
     key_env: str = ""  # the variable that holds the key
 

@@ -1,35 +1,23 @@
 """Which providers there are: values, and how to connect to one.
 
 A provider is a base URL, the variables that hold its key and address, and the
-wire it speaks. Adding one is adding a value. A wire and its HTTP client are
-imported when they are asked for.
+wire it speaks. Adding one is adding a value; those that speak OpenAI's Chat API
+stand in `compatible`. A wire and its HTTP client are imported when they are
+asked for.
 """
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.errors import BadInput
+from refold.provider.compatible import compatible
 from refold.provider.port import Provider
+from refold.provider.spec import ProviderSpec, Quirks
 from refold.provider.windows import window
 
-Wire: TypeAlias = Literal["anthropic", "openai-chat", "ollama"]
-
-
-class ProviderSpec(Struct, frozen=True):
-    """A provider as data. Variables are looked at in the order they stand."""
-
-    name: str
-    wire: Wire
-    label: str  # as messages name it
-    base_url: str
-    url_env: str = ""
-    key_env: str = ""
-    bearer_env: str = ""  # a token that goes in as a bearer, where that is another thing
-    model: str = ""  # the one to take when a person names only the provider
-    aliases: tuple[str, ...] = ()
-    advice: str = ""  # what to look at when nobody answers
+_KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
 
 
 class Connected(Provider, Protocol):
@@ -52,6 +40,26 @@ def providers() -> tuple[ProviderSpec, ...]:
             model="claude-sonnet-5-5",
         ),
         ProviderSpec(
+            "openai",
+            "openai-responses",
+            "OpenAI",
+            "https://api.openai.com/v1",
+            url_env="OPENAI_BASE_URL",
+            key_env="OPENAI_API_KEY",
+            model="gpt-6.1-sol",
+        ),
+        ProviderSpec(
+            "gemini",
+            "gemini",
+            "Gemini",
+            "https://generativelanguage.googleapis.com",
+            url_env="GOOGLE_GEMINI_BASE_URL",
+            key_env="GEMINI_API_KEY",
+            key_too=("GOOGLE_API_KEY",),
+            model="gemini-3.8-flash",
+            aliases=("google",),
+        ),
+        ProviderSpec(
             "openai-chat",
             "openai-chat",
             "OpenAI",
@@ -59,8 +67,9 @@ def providers() -> tuple[ProviderSpec, ...]:
             url_env="OPENAI_BASE_URL",
             key_env="OPENAI_API_KEY",
             model="gpt-6.1-sol",
-            aliases=("openai",),
+            quirks=Quirks(output_limit="max_completion_tokens"),
         ),
+        *compatible(),
         ProviderSpec(
             "ollama",
             "ollama",
@@ -136,13 +145,18 @@ def connect(
             from refold.provider.anthropic import Anthropic
 
             return Anthropic(http)
+        case "openai-responses":
+            from refold.provider.responses import OpenAIResponses
+
+            return OpenAIResponses(http)
         case "openai-chat":
             from refold.provider.openai_chat import OpenAIChat
 
-            new = "api.openai.com" in base_url
-            return OpenAIChat(
-                http, output_limit="max_completion_tokens" if new else "max_tokens"
-            )
+            return OpenAIChat(http, _quirks(spec, environ))
+        case "gemini":
+            from refold.provider.gemini import Gemini
+
+            return Gemini(http)
         case "ollama":
             from refold.provider.ollama import Ollama
 
@@ -152,6 +166,13 @@ def connect(
 def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
     """Where the provider is, as the environment or else the value says."""
     given = environ.get(spec.url_env, "").strip() if spec.url_env else ""
+    for name, rest in spec.url_too:
+        if not given and (found := environ.get(name, "").strip().rstrip("/")):
+            given = found.removesuffix(rest) + rest
+    if not given and not spec.base_url:
+        raise BadInput(
+            f"{spec.label} has no address of its own: set {spec.url_env} to yours"
+        )
     if not given:
         return spec.base_url
     if "://" not in given:  # OLLAMA_HOST is often only a host, or host:port, or :port
@@ -164,32 +185,40 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
 
 def has_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     """Does the environment hold what the provider wants to see?"""
-    return any(environ.get(name, "").strip() for name in (spec.key_env, spec.bearer_env))
+    return any(environ.get(name, "").strip() for name in spec.secret_envs)
 
 
 def _credentials(
     spec: ProviderSpec, environ: Mapping[str, str], key: str
 ) -> tuple[dict[str, str], str]:
-    key = key.strip() or environ.get(spec.key_env, "").strip()
+    held = (environ.get(name, "").strip() for name in (spec.key_env, *spec.key_too))
+    key = key.strip() or next(filter(None, held), "")
     bearer = environ.get(spec.bearer_env, "").strip()
-    if not (key or bearer) and spec.key_env and not _own(spec, environ):
+    needed = spec.key_env and not spec.keyless and not _own(spec, environ)
+    if needed and not (key or bearer):
         raise BadInput(
             f"there is no key for {spec.label}: set {spec.key_env}, or choose another model"
         )
+    headers: dict[str, str] = {}
     if spec.wire == "anthropic":
         from refold.provider.anthropic import VERSION
 
-        headers = {"anthropic-version": VERSION}
-        if key:
-            return {**headers, "x-api-key": key}, key
-        return (
-            ({**headers, "authorization": f"Bearer {bearer}"}, bearer)
-            if bearer
-            else (headers, "")
-        )
-    return ({"authorization": f"Bearer {key}"}, key) if key else ({}, "")
+        headers["anthropic-version"] = VERSION
+    header = spec.key_header or _KEY_HEADERS.get(spec.wire, "")
+    if key and header:
+        return {**headers, header: key}, key
+    if token := key or bearer:
+        return {**headers, "authorization": f"Bearer {token}"}, token
+    return headers, ""
 
 
 def _own(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     """A server of the person's own need not ask for a key."""
-    return address(spec, environ) != spec.base_url
+    return bool(spec.base_url) and address(spec, environ) != spec.base_url
+
+
+def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
+    """Another server in the provider's place is asked in the words that most know."""
+    if _own(spec, environ):
+        return replace(spec.quirks, output_limit=Quirks().output_limit)
+    return spec.quirks

@@ -86,7 +86,8 @@ async def dial(where: Place, proxy: str = "") -> ByteStream:
 
 
 def _trust() -> ssl.SSLContext:
-    # OpenSSL finds the trust store of a Linux by itself, and SSL_CERT_FILE.
+    # OpenSSL finds the trust store of a Linux by itself, and SSL_CERT_FILE; so there
+    # nothing more need be loaded.
     if sys.platform == "linux":
         return ssl.create_default_context()
     import truststore

@@ -7,8 +7,8 @@ Reading the bytes is `http`'s business, asking again `retry`'s.
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,8 @@ _TOO_LONG = (
 _NO_MONEY = (
     r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
 )
+
+_WRONG_KEY = r"api_key_invalid|api key not valid"  # Google says 400 to those
 
 
 class Peer(Struct, frozen=True):
@@ -68,8 +70,9 @@ def failure(peer: Peer, reply: Reply) -> ProviderError:
         return Refused(f"{peer.label} wants the account to be paid for {ending}")
     if status in _BUSY or status >= 500:
         wait = retry_after(reply.headers, reply.now)
+        wait = _retry_info(reply.body) if wait is None else wait
         return Overloaded(f"{peer.label} is too busy or broken {ending}", retry_after=wait)
-    if status in (401, 403):
+    if status in (401, 403) or re.search(_WRONG_KEY, what):
         return Refused(f"{peer.label} refused {_key(peer)} {ending}")
     if status == 404:
         return Refused(_not_found(peer, reply, code, said))
@@ -125,7 +128,9 @@ def masked(text: str, secret: str) -> str:
     """`text` without `secret`, and without anything else that looks like a key."""
     if secret:
         text = text.replace(secret, "[the key]")
-    return re.sub(r"\b(sk|pk|gsk|xai|key)-[\w-]{8,}", "[a key]", text)
+    return re.sub(
+        r"\b((sk|pk|gsk|xai|key)-[\w-]{8,}|gsk_\w{8,}|AIza[\w-]{30,})", "[a key]", text
+    )
 
 
 def _said(body: bytes) -> tuple[str, str]:
@@ -136,18 +141,37 @@ def _said(body: bytes) -> tuple[str, str]:
         text = body[:200].decode("utf-8", "replace")
         return ("a web page, no API" if "<html" in text.lower() else text), ""
     match found:
-        case {"error": {"message": str(said), "type": str(kind), "code": code}}:
-            return said, f"{kind} {code}"
-        case {"error": {"message": str(said), "type": str(kind)}}:
-            return said, kind
-        case {"error": {"message": str(said), "code": code}}:
-            return said, str(cast("object", code))
-        case {"error": {"message": str(said)} | str(said)}:
-            return said, ""
-        case {"message": str(said)} | {"detail": str(said)}:
+        case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
+            return _said(msgspec.json.encode(first))
+        case {"error": {"message": str(said), **more}}:
+            return said, " ".join(_codes(more))
+        case {"error": str(said)} | {"message": str(said)} | {"detail": str(said)}:
             return said, ""
         case _:
             return body[:200].decode("utf-8", "replace"), ""
+
+
+def _codes(error: dict[str, Any]) -> Iterator[str]:
+    """What kind of error it is: each provider has its own place to say that."""
+    for name in ("type", "code", "status"):
+        if error.get(name) is not None:
+            yield str(error[name])
+    match error:
+        case {"details": [*details]}:
+            for detail in details:
+                match detail:
+                    case {"reason": str(reason)}:
+                        yield reason
+                    case _:
+                        continue
+        case _:
+            return
+
+
+def _retry_info(body: bytes) -> float | None:
+    """Google says how long to wait in the body, as `"retryDelay": "34.07s"`."""
+    found = re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body)
+    return float(found[1]) if found else None
 
 
 def _model(peer: Peer, reply: Reply) -> str:

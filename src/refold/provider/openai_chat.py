@@ -7,7 +7,7 @@ only some servers do is said where it is dealt with.
 https://platform.openai.com/docs/api-reference/chat
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -27,13 +27,17 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
+from refold.provider.spec import Quirks
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
-from refold.values.messages import Message, ToolResult
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text, Thinking, ToolResult
 from refold.values.usage import Usage
 
 OUTPUT_LIMIT = "max_completion_tokens"  # older servers know only "max_tokens"
+PLAIN = Quirks(output_limit=OUTPUT_LIMIT)
+BRIDGE = "(read)"  # what an answer says that is only there to stand between two others
 
 
 def to_wire(request: Request, messages: bytes, output_limit: str = OUTPUT_LIMIT) -> bytes:
@@ -65,18 +69,19 @@ def to_wire(request: Request, messages: bytes, output_limit: str = OUTPUT_LIMIT)
     return msgspec.json.encode(body)
 
 
-def message_to_wire(message: Message) -> Iterator[Piece]:
+def message_to_wire(message: Message, quirks: Quirks = PLAIN) -> Iterator[Piece]:
     """A message as one or, where it holds results, as one for each of them."""
+    name = _short if quirks.short_ids else str
     for part in message.parts:
         if isinstance(part, ToolResult):
-            answered = {"role": "tool", "tool_call_id": part.call_id}
+            answered = {"role": "tool", "tool_call_id": name(part.call_id)}
             yield _piece({**answered, "content": sendable.text(part.text)})
     said = "\n\n".join(sendable.words(message))
     if message.role == "assistant":
         # Our own ids: theirs may be missing, come twice, or be another wire's.
         calls: list[dict[str, Any]] = [
             {
-                "id": call.id,
+                "id": name(call.id),
                 "type": "function",
                 "function": {
                     "name": sendable.name(call.name),
@@ -86,9 +91,11 @@ def message_to_wire(message: Message) -> Iterator[Piece]:
             for call in message.calls
         ]
         if calls:
-            yield _piece(
-                {"role": "assistant", "content": said or None, "tool_calls": calls}
+            thought = (
+                {quirks.thinking_back: _thought(message)} if quirks.thinking_back else {}
             )
+            answer = {"role": "assistant", "content": said or None, **thought}
+            yield _piece({**answer, "tool_calls": calls})
         elif said:
             yield _piece({"role": "assistant", "content": said})
     elif said or message.role == "user":
@@ -130,7 +137,7 @@ def from_wire(
         if thought := delta.reasoning_content or delta.reasoning:
             found.append(ThinkingDelta(thought))
         if said := delta.content or delta.refusal:
-            found.append(TextDelta(said))
+            found += _told(said)
         if delta.refusal and not reading.refused:
             reading = replace(reading, refused=True)
         for call in delta.tool_calls or ():
@@ -158,13 +165,16 @@ def ending(reading: Reading) -> Done | None:
 class OpenAIChat:
     """GPT, or whatever speaks its older protocol: nearly every server does."""
 
-    def __init__(self, http: Http, *, output_limit: str = OUTPUT_LIMIT) -> None:
-        self._http, self._output_limit = http, output_limit
-        self._encoded = Encoded(message_to_wire)
+    def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
+        self._http, self._quirks = http, quirks
+        self._encoded = Encoded(lambda message: message_to_wire(message, quirks))
+        self._bridge = Spoken(0, Message("assistant", (Text(BRIDGE),)))
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        messages = self._encoded.join(request.messages)
-        body = to_wire(request, messages, self._output_limit)
+        talk = request.messages
+        if self._quirks.bridged:
+            talk = Log([*_bridged(talk, self._bridge)])
+        body = to_wire(request, self._encoded.join(talk), self._quirks.output_limit)
         reader = Reader(Events, Chunk, Reading(), from_wire, ending, over=b"[DONE]")
         return deltas(self._http, "/chat/completions", body, request.model, reader)
 
@@ -183,8 +193,16 @@ class _Call(Struct, frozen=True):
     function: _Function | None = None
 
 
+class _Bit(Struct, frozen=True):
+    """Mistral's models that think say things in such bits."""
+
+    type: str = ""
+    text: str = ""
+    thinking: "list[_Bit] | None" = None
+
+
 class _Delta(Struct, frozen=True):
-    content: str | None = None
+    content: "str | list[_Bit] | None" = None
     refusal: str | None = None
     reasoning_content: str | None = None  # DeepSeek, vLLM, llama.cpp
     reasoning: str | None = None  # OpenRouter, Groq
@@ -218,6 +236,42 @@ _STOPS: dict[str, Stop] = {
     "length": "length",
     "content_filter": "refused",
 }
+
+
+def _bridged(talk: Iterable[Spoken], bridge: Spoken) -> Iterator[Spoken]:
+    waiting = False  # for an answer to the results that came last
+    for spoken in talk:
+        message = spoken.message
+        if waiting and message.role == "user":
+            yield bridge
+        if message.role != "assistant":
+            waiting = message.role == "tool"
+        elif waiting:  # an empty answer is not sent
+            waiting = not (message.calls or sendable.words(message))
+        yield spoken
+
+
+def _short(id_: str) -> str:
+    from hashlib import blake2s
+
+    return blake2s(id_.encode("utf-8", "replace")).hexdigest()[:9]
+
+
+def _thought(message: Message) -> str:
+    """What this wire heard it think. What others understand is sealed for them."""
+    texts = (p.text for p in message.parts if isinstance(p, Thinking) and not p.wire)
+    return "\n\n".join(map(sendable.text, texts))
+
+
+def _told(said: str | list[_Bit]) -> Iterable[Delta]:
+    if isinstance(said, str):
+        return (TextDelta(said),)
+    return (
+        ThinkingDelta("".join(inner.text for inner in bit.thinking))
+        if bit.thinking
+        else TextDelta(bit.text)
+        for bit in said
+    )
 
 
 def _piece(message: dict[str, Any]) -> Piece:

@@ -14,7 +14,9 @@ from refold.testing.scripted import Reply
 from refold.testing.wire_server import Answer
 from refold.values.usage import Usage
 
-WireName: TypeAlias = Literal["anthropic", "openai-chat", "ollama"]
+WireName: TypeAlias = Literal[
+    "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
+]
 
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -22,7 +24,7 @@ NDJSON = {"content-type": "application/x-ndjson"}
 
 def answer(wire: WireName, reply: Reply) -> Answer:
     """`reply` as the provider of that wire would stream it."""
-    events, framed, headers = _WIRES[wire]
+    events, framed, headers = _wire(wire)
     body = b"".join(framed(event) for event in events(reply))
     if wire == "openai-chat":
         body += b"data: [DONE]\n\n"
@@ -40,7 +42,7 @@ def ndjson(event: dict[str, Any]) -> bytes:
 
 
 def anthropic_events(reply: Reply) -> Iterator[dict[str, Any]]:
-    used = _used(reply)
+    used = used_by(reply)
     read = {
         "input_tokens": used.fresh,
         "cache_read_input_tokens": used.cached,
@@ -67,7 +69,10 @@ def anthropic_events(reply: Reply) -> Iterator[dict[str, Any]]:
     stops = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens"}
     yield {
         "type": "message_delta",
-        "delta": {"stop_reason": stops.get(_stop(reply), "refusal"), "stop_sequence": None},
+        "delta": {
+            "stop_reason": stops.get(stop_of(reply), "refusal"),
+            "stop_sequence": None,
+        },
         "usage": {
             "output_tokens": used.output,
             "output_tokens_details": {"thinking_tokens": used.reasoning},
@@ -83,19 +88,19 @@ def openai_events(reply: Reply) -> Iterator[dict[str, Any]]:
 
     about = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-1"}
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _pieces(reply.thinking):
+    for piece in pieces(reply.thinking):
         yield chunk({"reasoning_content": piece})
-    for piece in _pieces(reply.text):
+    for piece in pieces(reply.text):
         yield chunk({"content": piece})
     for n, (name, arguments) in enumerate(reply.calls):
         function = {"name": name, "arguments": ""}
         call = {"index": n, "id": f"call_{n}", "type": "function", "function": function}
         yield chunk({"tool_calls": [call]})
-        for piece in _pieces(arguments):
+        for piece in pieces(arguments):
             yield chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
     stops = {"end": "stop", "calls": "tool_calls", "length": "length"}
-    yield chunk({}, stops.get(_stop(reply), "content_filter"))
-    used = _used(reply)
+    yield chunk({}, stops.get(stop_of(reply), "content_filter"))
+    used = used_by(reply)
     usage = {
         "prompt_tokens": used.input,
         "completion_tokens": used.output,
@@ -116,19 +121,19 @@ def ollama_events(reply: Reply) -> Iterator[dict[str, Any]]:
         said = {"role": "assistant", "content": "", **message}
         return {**about, "message": said, "done": False}
 
-    for piece in _pieces(reply.thinking):
+    for piece in pieces(reply.thinking):
         yield part({"thinking": piece})
-    for piece in _pieces(reply.text):
+    for piece in pieces(reply.text):
         yield part({"content": piece})
     for name, arguments in reply.calls:
         function = {"name": name, "arguments": msgspec.Raw(arguments.encode())}
         yield part({"tool_calls": [{"function": function}]})
-    used = _used(reply)
+    used = used_by(reply)
     yield {
         **about,
         "message": {"role": "assistant", "content": ""},
         "done": True,
-        "done_reason": "length" if _stop(reply) == "length" else "stop",
+        "done_reason": "length" if stop_of(reply) == "length" else "stop",
         "prompt_eval_count": used.input,
         "eval_count": used.output,
     }
@@ -137,11 +142,23 @@ def ollama_events(reply: Reply) -> Iterator[dict[str, Any]]:
 _Framed: TypeAlias = Callable[[dict[str, Any]], bytes]
 _Events: TypeAlias = Callable[[Reply], Iterator[dict[str, Any]]]
 
-_WIRES: dict[WireName, tuple[_Events, _Framed, dict[str, str]]] = {
-    "anthropic": (anthropic_events, sse, SSE),
-    "openai-chat": (openai_events, sse, SSE),
-    "ollama": (ollama_events, ndjson, NDJSON),
-}
+
+def _wire(name: WireName) -> tuple[_Events, _Framed, dict[str, str]]:
+    match name:
+        case "anthropic":
+            return anthropic_events, sse, SSE
+        case "openai-chat":
+            return openai_events, sse, SSE
+        case "ollama":
+            return ollama_events, ndjson, NDJSON
+        case "openai-responses":
+            from refold.testing.wire_answers_responses import responses_events
+
+            return responses_events, sse, SSE
+        case "gemini":
+            from refold.testing.wire_answers_gemini import gemini_events
+
+            return gemini_events, sse, SSE
 
 
 def _anthropic_blocks(
@@ -149,13 +166,13 @@ def _anthropic_blocks(
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, str]]]]:
     if reply.thinking:
         thought = [
-            {"type": "thinking_delta", "thinking": p} for p in _pieces(reply.thinking)
+            {"type": "thinking_delta", "thinking": p} for p in pieces(reply.thinking)
         ]
         signature = {"type": "signature_delta", "signature": "c2lnbmVk"}
         block = {"type": "thinking", "thinking": "", "signature": ""}
         yield block, [*thought, signature]
     if reply.text:
-        said = [{"type": "text_delta", "text": p} for p in _pieces(reply.text)]
+        said = [{"type": "text_delta", "text": p} for p in pieces(reply.text)]
         yield {"type": "text", "text": ""}, said
     for n, (name, arguments) in enumerate(reply.calls):
         block: dict[str, Any] = {
@@ -165,16 +182,16 @@ def _anthropic_blocks(
             "input": {},
         }
         kind = "input_json_delta"
-        yield block, [{"type": kind, "partial_json": p} for p in ("", *_pieces(arguments))]
+        yield block, [{"type": kind, "partial_json": p} for p in ("", *pieces(arguments))]
 
 
-def _pieces(text: str) -> Iterator[str]:
+def pieces(text: str) -> Iterator[str]:
     return (text[at : at + 3] for at in range(0, len(text), 3))
 
 
-def _used(reply: Reply) -> Usage:
+def used_by(reply: Reply) -> Usage:
     return reply.usage or Usage(fresh=10, output=5)
 
 
-def _stop(reply: Reply) -> str:
+def stop_of(reply: Reply) -> str:
     return reply.stop or ("calls" if reply.calls else "end")

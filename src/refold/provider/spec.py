@@ -1,0 +1,46 @@
+"""A provider as data: what there is to know of one before it is asked.
+
+Which ones are built in says `catalog`; it also connects to them.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Wire: TypeAlias = Literal[
+    "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
+]
+
+
+class Quirks(Struct, frozen=True):
+    """Where a server differs from others that speak OpenAI's Chat API."""
+
+    output_limit: str = "max_tokens"  # what the limit of an answer is called
+    short_ids: bool = False  # a call's id is nine letters and digits, and nothing else
+    bridged: bool = False  # an answer must stand between a result and a person's words
+    thinking_back: str = ""  # the field that an answer with calls must return it in
+
+
+class ProviderSpec(Struct, frozen=True):
+    """A provider as data. Variables are looked at in the order they stand."""
+
+    name: str
+    wire: Wire
+    label: str  # as messages name it
+    base_url: str  # "": everybody has their own
+    url_env: str = ""
+    key_env: str = ""
+    bearer_env: str = ""  # a token that goes in as a bearer, where that is another thing
+    model: str = ""  # the one to take when a person names only the provider
+    aliases: tuple[str, ...] = ()
+    advice: str = ""  # what to look at when nobody answers
+    key_too: tuple[str, ...] = ()  # other variables that may hold the key
+    url_too: tuple[tuple[str, str], ...] = ()  # or the address, and what to put after it
+    key_header: str = ""  # that the key goes in; "": the wire's own
+    keyless: bool = False  # it may ask for none: a server on this machine
+    quirks: Quirks = Quirks()
+
+    @property
+    def secret_envs(self) -> tuple[str, ...]:
+        """Every variable that may hold what lets us in."""
+        return tuple(filter(None, (self.key_env, *self.key_too, self.bearer_env)))

@@ -1,0 +1,322 @@
+"""Gemini as it is streamed, and what has to go back on which part."""
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+from wires import CONVERSATION, asking, heard, message, request, said, sent, words
+
+from refold.engine.draft import Draft
+from refold.errors import Overloaded, ProviderError, Refused, TooLong
+from refold.provider.gemini import UNSIGNED, path
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import SSE, answer, sse
+from refold.testing.wire_server import Answer
+from refold.values.messages import Message, Text, ToolCall, ToolResult
+from refold.values.usage import Usage
+
+COUNTS = {
+    "promptTokenCount": 100,
+    "cachedContentTokenCount": 60,
+    "candidatesTokenCount": 5,
+    "thoughtsTokenCount": 7,
+    "totalTokenCount": 112,
+}
+
+
+def chunk(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    content = {"content": {"role": "model", "parts": [*parts]}}
+    return {"candidates": [{**content, "index": 0, **more}]}
+
+
+def stream(*chunks: dict[str, Any], finish: str = "STOP", **more: Any) -> list[Delta]:
+    last = {**chunk(finishReason=finish, **more), "usageMetadata": COUNTS}
+    return raw(*chunks, {**last, "modelVersion": "g"})
+
+
+def raw(*chunks: dict[str, Any]) -> list[Delta]:
+    return said("gemini", Answer(b"".join(map(sse, chunks)), headers=SSE))
+
+
+def called(name: str, n: int = 0, **more: Any) -> dict[str, Any]:
+    return {"functionCall": {"name": name, "args": {"n": n}, **more}}
+
+
+DONE = Done(Usage(fresh=40, cached=60, output=12, reasoning=7), "end", "g")
+
+
+def test_tokens_of_thought_are_part_of_the_output_and_cached_ones_of_the_input() -> None:
+    assert stream(chunk({"text": "Yes."})) == [TextDelta("Yes."), DONE]
+
+
+def test_two_calls_of_one_function_without_ids_stay_two() -> None:
+    found = stream(chunk(called("look", 1), called("look", 2)), chunk(called("look", 1)))
+
+    assert found[:-1] == [
+        CallDelta(0, '{"n":1}', "", "look"),
+        CallDelta(1, '{"n":2}', "", "look"),
+        CallDelta(2, '{"n":1}', "", "look"),
+    ]
+    assert isinstance(found[-1], Done)
+    assert found[-1].stop == "calls"
+
+
+def test_a_call_without_arguments_has_an_empty_object() -> None:
+    assert stream(chunk({"functionCall": {"name": "look"}}))[0] == CallDelta(
+        0, "{}", "", "look"
+    )
+
+
+def test_ids_and_signatures_stay_with_the_call_they_came_on() -> None:
+    first = {**called("look", 1, id="a"), "thoughtSignature": "c2ln"}
+
+    found = stream(chunk(first, called("book", 2, id="b")))
+
+    assert found[:-1] == [
+        CallDelta(0, '{"n":1}', "a", "look", "gemini", Raw(b'{"thoughtSignature":"c2ln","id":"a"}')),
+        CallDelta(1, '{"n":2}', "b", "book", "gemini", Raw(b'{"id":"b"}')),
+    ]  # fmt: skip
+
+
+def test_every_part_goes_back_with_its_own_signature_through_the_engine() -> None:
+    parts = [
+        [{"text": "Clouds?", "thought": True}],
+        [{"text": "Let me "}, {"text": "look."}],
+        [{"text": "Signed.", "thoughtSignature": "b25l"}],
+        [{"text": "Not signed."}],
+        [{**called("look", 1, id="a"), "thoughtSignature": "dHdv"}, called("look", 2)],
+        [{"text": "", "thoughtSignature": "dGhyZWU="}],
+    ]
+
+    found = draft(stream(*(chunk(*each) for each in parts)))
+
+    assert _contents(found)[1] == snapshot(
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Let me look."},
+                {"text": "Signed.", "thoughtSignature": "b25l"},
+                {"text": "Not signed."},
+                {
+                    "functionCall": {"id": "a", "name": "look", "args": {"n": 1}},
+                    "thoughtSignature": "dHdv",
+                },
+                {"functionCall": {"name": "look", "args": {"n": 2}}},
+                {"text": "", "thoughtSignature": "dGhyZWU="},
+            ],
+        }
+    )
+
+
+def test_a_thought_that_is_signed_goes_back_one_that_is_not_stays_here() -> None:
+    signed = {"text": "Clouds?", "thought": True, "thoughtSignature": "c2ln"}
+    open_thought = {"text": "Rain?", "thought": True}
+
+    found = draft(stream(chunk(signed), chunk({"text": "Yes."}), chunk(open_thought)))
+
+    assert _contents(found)[1]["parts"] == [signed, {"text": "Yes."}]
+
+
+def test_a_signature_at_the_end_of_words_is_a_part_of_its_own() -> None:
+    last = {"text": "", "thoughtSignature": "c2ln"}
+
+    found = stream(chunk({"text": "Yes."}), chunk(last))
+
+    assert found[:2] == [
+        TextDelta("Yes."),
+        ThinkingDelta("", "gemini", Raw(b'{"thoughtSignature":"c2ln","text":""}')),
+    ]
+    assert _contents(draft(found))[1]["parts"] == [{"text": "Yes."}, last]
+
+
+def test_arguments_with_half_a_character_or_a_huge_number_are_still_arguments() -> None:
+    body = rb'{"functionCall":{"name":"look","args":{"a":"\ud83c","b":123456789012345678901234567890}}}'
+    whole = b'data: {"candidates":[{"content":{"parts":[%s]},"finishReason":"STOP"}]}\n\n'
+
+    found = said("gemini", Answer(whole % body, headers=SSE))
+
+    assert isinstance(found[0], CallDelta)
+    assert set(msgspec.json.decode(found[0].arguments)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"),
+    [
+        ("STOP", "end"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "refused"),
+        ("RECITATION", "refused"),
+        ("PROHIBITED_CONTENT", "refused"),
+        ("BLOCKLIST", "refused"),
+        ("SPII", "refused"),
+        ("BRAND_NEW", "end"),
+    ],
+)
+def test_every_end_has_its_name(finish: str, stop: str) -> None:
+    found = stream(chunk({"text": "Ye"}), finish=finish)[-1]
+
+    assert isinstance(found, Done)
+    assert found.stop == stop
+
+
+@pytest.mark.parametrize(
+    ("finish", "kind", "says"),
+    [
+        ("MALFORMED_FUNCTION_CALL", Overloaded, "a call that cannot be read"),
+        ("UNEXPECTED_TOOL_CALL", Overloaded, "a tool that it was not given"),
+        ("TOO_MANY_TOOL_CALLS", Refused, "too many tools"),
+        ("MISSING_THOUGHT_SIGNATURE", Refused, "without its signature"),
+        ("OTHER", Overloaded, "does not say why"),
+    ],
+)
+def test_an_end_that_leaves_no_answer_is_an_error_that_says_why(
+    finish: str, kind: type[ProviderError], says: str
+) -> None:
+    with pytest.raises(kind, match=f"{says}.*{finish}.*in its words"):
+        stream(chunk({"text": "Ye"}), finish=finish, finishMessage="in its words")
+
+
+def test_a_prompt_that_is_blocked_is_a_refusal() -> None:
+    found = raw({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": COUNTS})
+
+    assert found == [msgspec.structs.replace(DONE, stop="refused", model="")]
+
+
+def test_a_stream_that_closes_before_a_reason_is_no_answer() -> None:
+    with pytest.raises(ProviderError, match="broke off before its end"):
+        raw(chunk({"text": "Ye"}))
+
+
+def test_a_reason_that_comes_with_every_chunk_ends_nothing_before_the_close() -> None:
+    found = stream(chunk({"text": "A"}, finishReason="STOP"), chunk({"text": "B"}))
+
+    assert words(found) == "AB"
+
+
+def test_an_error_in_the_middle_of_a_stream_is_one() -> None:
+    with pytest.raises(Overloaded, match="overloaded"):
+        raw(chunk({"text": "Ye"}), {"error": {"code": 503, "message": "overloaded"}})
+
+
+def refusal(status: int, message: str, kind: str, *details: dict[str, Any]) -> bytes:
+    error = {"code": status, "message": message, "status": kind, "details": [*details]}
+    return msgspec.json.encode({"error": error})
+
+
+def failing(answered: Answer) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        said("gemini", answered)
+    return caught.value
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_googles_errors_are_what_they_are_elsewhere(listed: bool) -> None:
+    def error(status: int, *what: Any) -> ProviderError:
+        body = refusal(status, *what)
+        return failing(Answer(b"[%s]" % body if listed else body, status))
+
+    info = {"@type": "…/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
+    retry = {"@type": "…/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+    key = error(400, "API key not valid.", "INVALID_ARGUMENT", info)
+    model = error(404, "models/m-1 is not found for v1beta", "NOT_FOUND")
+    quota = error(429, "You exceeded your quota", "RESOURCE_EXHAUSTED", {}, retry)
+    full = error(400, "The input token count (9) exceeds the maximum", "INVALID_ARGUMENT")
+
+    assert "refused the key in GEMINI_API_KEY" in str(key)
+    assert "does not know the model 'm-1'" in str(model)
+    assert isinstance(quota, Overloaded)
+    assert quota.retry_after == 34.5
+    assert isinstance(full, TooLong)
+
+
+def test_a_google_key_is_never_quoted() -> None:
+    body = refusal(400, "bad AIzaSyA-0123456789abcdefghijklmnopqrstuv", "INVALID_ARGUMENT")
+
+    assert "AIza" not in str(failing(Answer(body, 400)))
+
+
+@pytest.mark.parametrize(
+    ("model", "where"),
+    [
+        ("gemini-3", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"),
+        ("models/gemini-3", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"),
+        ("tunedModels/mine", "/v1beta/tunedModels/mine:streamGenerateContent?alt=sse"),
+        ("a b\n?é", "/v1beta/models/a%20b%0A%3F%C3%A9:streamGenerateContent?alt=sse"),
+    ],
+)
+def test_the_model_is_part_of_the_path(model: str, where: str) -> None:
+    assert path(model) == where
+
+
+@pytest.mark.parametrize(
+    ("model", "thinks", "stands_in"),
+    [
+        ("gemini-2.0-flash", False, False),
+        ("gemini-2.5-pro", True, False),
+        ("gemini-3.8-flash", True, True),
+        ("gemini-flash-latest", True, True),
+        ("gemma-4-31b-it", False, False),
+    ],
+)
+def test_older_models_are_not_asked_for_what_they_do_not_know(
+    model: str, thinks: bool, stands_in: bool
+) -> None:
+    calls = (ToolCall(f"call-{n}", "look", Raw(b"{}"), "toolu_1") for n in (1, 2))
+    results = (ToolResult(f"call-{n}", "clouds") for n in (1, 2))
+    talk = (message("user", "?"), message("assistant", *calls), message("tool", *results))
+
+    body = sent("gemini", request(*talk, model=model))
+
+    signed = [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
+    assert ("generationConfig" in body) == thinks
+    assert signed == [UNSIGNED if stands_in else None, None]
+
+
+def test_signatures_that_are_refused_are_left_out_once_and_for_all() -> None:
+    body = refusal(400, "Corrupted thought signature.", "INVALID_ARGUMENT")
+    good = answer("gemini", Reply("Yes."))
+
+    async def use() -> list[str]:
+        async with asking("gemini", Answer(body, 400), good, good) as (provider, server):
+            for _ in range(2):
+                await heard(provider, request(*CONVERSATION))
+            return [h.body.decode() for h in server.heard]
+
+    first, *later = anyio.run(use)
+
+    assert "Y2FsbA==" in first
+    assert UNSIGNED not in first
+    assert ["Y2FsbA==" in b for b in later] == [False, False]
+    assert [b.count(UNSIGNED) for b in later] == [1, 1]
+    assert ['"id":"g-1"' in b for b in later] == [True, True]
+
+
+def test_a_model_that_cannot_think_is_asked_without() -> None:
+    body = refusal(400, "Thinking is not enabled for this model", "INVALID_ARGUMENT")
+    good = answer("gemini", Reply("Yes."))
+
+    async def use() -> list[bool]:
+        async with asking("gemini", Answer(body, 400), good) as (provider, server):
+            await heard(provider)
+            return [b"includeThoughts" in h.body for h in server.heard]
+
+    assert anyio.run(use) == [True, False]
+
+
+def draft(found: list[Delta]) -> Message:
+    made = Draft(1, "gemini/g")
+    for delta in found:
+        made.add(delta)
+    whole = made.whole()
+    assert whole is not None
+    return whole.message
+
+
+def _contents(answered: Message) -> list[dict[str, Any]]:
+    results = [ToolResult(c.id, "clouds") for c in answered.calls]
+    after = Message("tool", tuple(results)) if results else Message("user", (Text("?"),))
+    return sent("gemini", request(message("user", "?"), answered, after))["contents"]

@@ -1,0 +1,362 @@
+"""OpenAI's Responses as it is streamed, with the oddities of some servers."""
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+from wires import asking, heard, message, request, said, sent, words
+
+from refold.engine.draft import Draft
+from refold.errors import ProviderError, Refused, TooLong
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import SSE, answer, sse
+from refold.testing.wire_server import Answer
+from refold.values.messages import Thinking, ToolCall, ToolResult
+from refold.values.usage import Usage
+
+WIRE = "openai-responses"
+SEALED = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "eHg="}
+END = {"type": "response.completed", "response": {"status": "completed", "model": "g"}}
+
+
+def stream(*events: dict[str, Any], end: dict[str, Any] | None = END) -> list[Delta]:
+    told = (*events, end) if end else events
+    return said(WIRE, Answer(b"".join(map(sse, told)), headers=SSE))
+
+
+def event(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", **more}
+
+
+def item(
+    index: int, item: dict[str, Any], *between: dict[str, Any]
+) -> list[dict[str, Any]]:
+    at = {"output_index": index, "item": item}
+    added, done = event("output_item.added", **at), event("output_item.done", **at)
+    return [added, *between, done]
+
+
+def call(n: int, arguments: str = "") -> dict[str, Any]:
+    about = {"id": f"fc_{n}", "type": "function_call", "call_id": f"c{n}"}
+    return {**about, "name": "look", "arguments": arguments}
+
+
+def ended(**response: Any) -> dict[str, Any]:
+    return event(response.get("status", "completed"), response={"model": "g", **response})
+
+
+def text(words: str) -> dict[str, Any]:
+    return event("output_text.delta", delta=words)
+
+
+def test_a_reasoning_item_is_kept_as_it_came_and_its_summary_is_thinking() -> None:
+    summary = [event("reasoning_summary_part.added", summary_index=n) for n in (0, 1)]
+    delta = event("reasoning_summary_text.delta", delta="Hm.")
+
+    found = stream(*item(0, SEALED, summary[0], delta, summary[1], delta), text("Yes."))
+
+    assert found == [
+        ThinkingDelta("Hm."),
+        ThinkingDelta("\n\n"),
+        ThinkingDelta("Hm."),
+        ThinkingDelta("", WIRE, Raw(_json(SEALED))),
+        TextDelta("Yes."),
+        Done(Usage(), "end", "g"),
+    ]
+
+
+def test_reasoning_that_could_not_be_taken_back_is_only_shown() -> None:
+    bare = {"id": "rs_1", "type": "reasoning", "summary": [{"text": "Hm."}]}
+
+    assert stream(*item(0, bare))[:-1] == [ThinkingDelta("Hm.")]
+
+
+def test_open_models_think_aloud_and_are_told_it_again() -> None:
+    open_item = {
+        "type": "reasoning",
+        "content": [{"type": "reasoning_text", "text": "Hm."}],
+    }
+
+    found = stream(*item(0, open_item, event("reasoning_text.delta", delta="Hm.")))
+
+    assert found[:-1] == [
+        ThinkingDelta("Hm."),
+        ThinkingDelta("", WIRE, Raw(_json(open_item))),
+    ]
+
+
+def test_calls_side_by_side_are_told_apart_by_their_place() -> None:
+    begun = [event("output_item.added", output_index=n, item=call(n)) for n in (1, 2)]
+    pieces = [
+        event("function_call_arguments.delta", output_index=n, delta=d)
+        for n, d in ((1, '{"a"'), (2, '{"b"'), (1, ":1}"), (2, ":2}"))
+    ]
+    done = [
+        event("output_item.done", output_index=n, item=call(n, "whole")) for n in (2, 1)
+    ]
+
+    found = stream(*begun, *pieces, *done)
+
+    assert found == [
+        CallDelta(0, "", "c1", "look"),
+        CallDelta(1, "", "c2", "look"),
+        CallDelta(0, '{"a"'),
+        CallDelta(1, '{"b"'),
+        CallDelta(0, ":1}"),
+        CallDelta(1, ":2}"),
+        Done(Usage(), "calls", "g"),
+    ]
+
+
+def test_servers_without_places_are_understood_by_the_ids_of_their_items() -> None:
+    pieces = [
+        event("output_item.added", item=call(1)),
+        event("output_item.added", item=call(2)),
+        event("function_call_arguments.delta", item_id="fc_1", delta="{}"),
+        event("output_item.done", item=call(2, '{"b":2}')),
+        event("output_item.done", item=call(1, "{}")),
+    ]
+
+    found = stream(*pieces)
+
+    assert found[2:-1] == [CallDelta(0, "{}"), CallDelta(1, '{"b":2}')]
+
+
+def test_items_that_come_only_whole_are_taken_whole() -> None:
+    part = {"type": "output_text", "text": "Yes."}
+    said_whole = {"type": "message", "content": [part]}
+    done = [
+        event("output_item.done", output_index=n, item=whole)
+        for n, whole in enumerate((said_whole, call(1, "{}")))
+    ]
+
+    assert stream(*done)[:-1] == [
+        TextDelta("Yes."),
+        CallDelta(0, "", "c1", "look"),
+        CallDelta(0, "{}"),
+    ]
+
+
+def test_an_answer_that_is_only_in_the_end_is_taken_from_there() -> None:
+    output = [{"type": "message", "content": [{"text": "Yes."}]}, call(1, "{}")]
+
+    found = stream(end=ended(status="completed", output=output))
+
+    assert words(found) == "Yes."
+    assert found[-1] == Done(Usage(), "calls", "g")
+
+
+def test_the_end_does_not_say_again_what_was_heard() -> None:
+    output = [{"type": "message", "content": [{"text": "Yes."}]}]
+
+    assert words(stream(text("Yes."), end=ended(output=output))) == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"), [("max_output_tokens", "length"), ("content_filter", "refused")]
+)
+def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
+    more = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+
+    found = stream(*item(0, call(0), text("Ye")), end=ended(**more))
+
+    assert found[-1] == Done(Usage(), stop, "g")  # type: ignore[arg-type]
+
+
+def test_a_refusal_is_shown_and_named() -> None:
+    found = stream(event("refusal.delta", delta="I will not."))
+
+    assert found == [TextDelta("I will not."), Done(Usage(), "refused", "g")]
+
+
+def test_commentary_and_the_final_answer_stay_apart_and_go_back_as_what_they_are() -> None:
+    phases = ("commentary", "final_answer")
+    spoken = [
+        each
+        for n, phase in enumerate(phases)
+        for each in item(n, {"type": "message", "phase": phase}, text(f"{n}."))
+    ]
+
+    found = draft(stream(*spoken))
+
+    assert [Thinking("", WIRE, Raw(b'{"phase":"%s"}' % p.encode())) for p in phases] == [
+        part for part in found.parts if isinstance(part, Thinking)
+    ]
+    assert _input(found)[1:3] == [
+        {"type": "message", "role": "assistant", "phase": "commentary", "content": "0."},
+        {"type": "message", "role": "assistant", "phase": "final_answer", "content": "1."},
+    ]
+
+
+def test_what_was_heard_goes_back_as_it_came_through_the_engine() -> None:
+    found = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
+
+    assert _input(found)[1:3] == [
+        SEALED,
+        {
+            "type": "function_call",
+            "call_id": "call-1",
+            "name": "look",
+            "arguments": '{"a":1}',
+        },
+    ]
+
+
+def test_reasoning_that_nothing_followed_does_not_go_back() -> None:
+    """An answer that was stopped or cut: the API wants the item that came of it."""
+    alone = Thinking("", WIRE, Raw(_json(SEALED)))
+
+    for each in (["Well.", alone], [alone, " "], [alone, alone]):
+        items = _input(message("assistant", *each))
+        assert SEALED not in items
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": "rate_limit_exceeded", "message": "busy"}, "Overloaded"),
+        ({"code": "server_error", "message": "broken"}, "Overloaded"),
+        ({"code": "invalid_prompt", "message": "no"}, "Refused"),
+        ({"code": "insufficient_quota", "message": "no money"}, "Refused"),
+        ({"code": "context_length_exceeded", "message": "too big"}, "TooLong"),
+        ({"code": "brand_new", "message": "odd"}, "Overloaded"),
+    ],
+)
+@pytest.mark.parametrize("place", ["failed", "error", "nested"])
+def test_an_error_inside_a_stream_is_the_error_it_would_have_been(
+    error: dict[str, str], kind: str, place: str
+) -> None:
+    last = {
+        "failed": ended(status="failed", error=error),
+        "error": {"type": "error", **error},
+        "nested": {"type": "error", "error": error},
+    }[place]
+
+    with pytest.raises(ProviderError, match=error["message"]) as caught:
+        stream(text("Hel"), end=last)
+
+    assert type(caught.value).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ended(status="cancelled"),
+        ended(status="failed"),
+        event("incomplete", response={"incomplete_details": {"reason": "steered"}}),
+        None,
+    ],
+)
+def test_an_answer_without_a_good_end_is_none(last: dict[str, Any] | None) -> None:
+    with pytest.raises(ProviderError):
+        stream(text("Hel"), end=last)
+
+
+def test_events_and_items_nobody_told_us_of_are_passed_over() -> None:
+    found = stream(
+        event("brand_new", delta={"not": "text"}),
+        event("audio.delta", delta="base64"),
+        *item(0, {"type": "web_search_call", "id": "ws"}),
+        text("A"),
+    )
+
+    assert found[:-1] == [TextDelta("A")]
+
+
+# What a model or an account does not take is left out, once and for all.
+
+REFUSALS = {
+    "summary": "Your organization must be verified to generate reasoning summaries.",
+    "encrypted": "Encrypted content is not supported with this model.",
+    "kept": "The encrypted content gAAA could not be verified. Reason: wrong key.",
+}
+
+
+def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """What comes of two questions to a server that first refuses with these words."""
+    body = [_json({"error": {"message": wording}}) for wording in wordings]
+    good = answer(WIRE, Reply("Yes."))
+    asked = request(
+        message("user", "?"),
+        message("assistant", Thinking("", WIRE, Raw(_json(SEALED))), ToolCall("call-1", "look", Raw(b"{}"))),
+        message("tool", ToolResult("call-1", "clouds")),
+    )  # fmt: skip
+
+    async def use() -> tuple[list[str], list[dict[str, Any]]]:
+        async with asking(WIRE, *(Answer(b, 400) for b in body), good, good) as (p, server):
+            found = [words(await heard(p, asked)) for _ in range(2)]
+            return found, [_value(h.body) for h in server.heard]
+
+    return anyio.run(use)
+
+
+@pytest.mark.parametrize("thing", REFUSALS)
+def test_what_a_model_refuses_is_left_out_once_and_for_all(thing: str) -> None:
+    found, bodies = refusing(REFUSALS[thing])
+
+    assert found == ["Yes.", "Yes."]
+    assert len(bodies) == 3
+    full, *less = [
+        {
+            "summary": "reasoning" in body,
+            "encrypted": "include" in body,
+            "kept": SEALED in body["input"],
+        }
+        for body in bodies
+    ]
+    assert all(full.values())
+    assert less == [{**full, thing: False}] * 2
+
+
+def test_several_things_may_be_refused_one_after_another() -> None:
+    found, bodies = refusing(*REFUSALS.values())
+
+    assert (found, len(bodies)) == (["Yes.", "Yes."], 5)
+
+
+def test_a_refusal_of_anything_else_is_told_and_not_asked_again() -> None:
+    with pytest.raises(Refused, match="temperature"):
+        refusing("Unsupported parameter: 'temperature'")
+
+
+def test_a_full_window_is_told_whatever_it_says() -> None:
+    with pytest.raises(TooLong):
+        refusing("context_length_exceeded: ask for a shorter reasoning summary")
+
+
+def test_the_same_refusal_twice_is_told() -> None:
+    with pytest.raises(Refused, match="Encrypted"):
+        refusing(REFUSALS["encrypted"], REFUSALS["encrypted"])
+
+
+def test_a_refusal_after_the_first_words_is_told() -> None:
+    late = {"type": "error", "code": "invalid_prompt", "message": "no reasoning summary"}
+
+    with pytest.raises(Refused, match="summary"):
+        stream(text("Hel"), end=late)
+
+
+def draft(found: list[Delta]) -> Any:
+    made = Draft(1, "openai/g")
+    for delta in found:
+        made.add(delta)
+    whole = made.whole()
+    assert whole is not None
+    return whole.message
+
+
+def _input(answered: Any) -> list[dict[str, Any]]:
+    results = [ToolResult(c.id, "clouds") for c in answered.calls]
+    after = [message("tool", *results)] if results else [message("user", "And?")]
+    return sent(WIRE, request(message("user", "?"), answered, *after))["input"]
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _value(body: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(body)
