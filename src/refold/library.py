@@ -158,7 +158,7 @@ class Session:
     def questions(self) -> tuple[Question, ...]:
         """The calls that wait for `answer`."""
         asked = (c for c in self.view.talk.calls if c.stage == "asked")
-        return tuple(_question(c.call, c.reason) for c in asked)
+        return tuple(_question(self._engine.as_made(c.call), c.reason) for c in asked)
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -305,8 +305,8 @@ def _result(view: View, id_: str) -> Result:
     document = result(view, id_, 0.0)
     files = cast("list[dict[str, str]]", document["files"])
     return Result(
-        outcome=turn.outcome,
-        reason=turn.reason,
+        outcome=str(document["outcome"]),
+        reason=str(document["reason"]),
         text=turn.answer,
         session_id=id_,
         usage=turn.usage,

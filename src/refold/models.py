@@ -80,6 +80,7 @@ class Models:
         self._known = _known(settings)
         self._open: dict[str, Provider] = {}
         self._closing: list[Connected] = []
+        self._offline: tuple[str, ...] | None = None  # what needs no key
 
     @property
     def scripted(self) -> bool:
@@ -210,7 +211,9 @@ class Models:
             keyed = catalog.has_key(spec, self._environ) or spec.name in self._keys
             if spec.model and keyed:
                 return f"{spec.name}/{spec.model}"
-        return next(iter((*ollama_models(self._environ), *self._installed())), "")
+        if self._offline is None:  # asked once: nobody is kept waiting twice
+            self._offline = (*ollama_models(self._environ), *self._installed())
+        return next(iter(self._offline), "")
 
     def _moved(self, spec: ProviderSpec) -> bool:
         return catalog.address(spec, self._environ) != spec.base_url

@@ -451,3 +451,61 @@ def test_a_call_without_its_optional_path_is_just_a_call(workspace: Path) -> Non
     path = script(workspace, call("list_files"), {"text": "Listed."})
 
     assert main(["-p", "Look", "--script", path]) == 0
+
+
+def test_a_session_taken_up_works_where_it_was_started(
+    workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = script(workspace, {"text": "Hello."})
+    main(["-p", "Hi", "--script", path])
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    other = workspace / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    path = script(workspace, call("bash", command="pwd > here"), {"text": "Done."})
+
+    code = main(["-p", "Where?", "-r", journal.parent.name, "--script", path, "--yolo"])
+
+    assert code == 0
+    assert (workspace / "here").read_text().strip() == str(workspace)
+
+
+def test_what_was_said_before_the_time_was_over_is_kept(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "abcdefghij" * 20, "pause": 0.02})
+
+    main(["-p", "Hi", "--script", path, "--timeout", "0.3", "--output-format", "json"])
+
+    (found,) = documents(capfd.readouterr().out)
+    assert found["outcome"] == "cancelled"
+    assert found["text"].startswith("abc")
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(workspace: Path) -> None:
+    path = script(workspace, {"text": "Hello."})
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "refold", "-p", "Hi", "--script", path],
+            stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True,
+            cwd=workspace, check=False,
+        )  # fmt: skip
+
+    said = "refold: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_closed_streams_are_no_crash(workspace: Path) -> None:
+    path = script(workspace, {"text": "Hello."})
+    command = f'exec {sys.executable} -m refold -p Hi --script "{path}" <&-'
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=workspace,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")

@@ -128,7 +128,10 @@ class Unpowered(Mortal):
                     path.rmdir()
             elif survives:
                 kept, now = self._contents.get(each.inode(), b""), path.read_bytes()
-                kept += now[len(kept) :][: int(tail * (len(now) - len(kept)))]
+                if now.startswith(kept):
+                    kept += now[len(kept) :][: int(tail * (len(now) - len(kept)))]
+                elif tail > 0.5:  # cut off and written anew: the old or the new, whole
+                    kept = now
                 self._contents[each.inode()] = kept
                 path.write_bytes(kept)
             else:

@@ -81,8 +81,8 @@ class _Asking:
         keys = "".join(str(n) for n in range(1, len(rows) + 1))
         self._screen.say("Welcome to refold.", "heading")
         self._screen.say("No model is set up yet. What should it think with?")
+        self._show(rows)
         while True:
-            self._show(rows)
             pressed = await self._reading.choice(_prompt(keys), f"{keys}q")
             if isinstance(pressed, Key) or pressed == "q":
                 return Choice("leave")
@@ -94,6 +94,7 @@ class _Asking:
                     return choice
             except RefoldError as error:
                 self._screen.say(visible(str(error)), "bad")
+            self._show(rows)
 
     def _rows(self) -> list[_Row]:
         offers = self._offers
@@ -129,8 +130,12 @@ class _Asking:
         self._screen.gap()
 
     async def _key(self) -> Choice | None:
-        key = await self._reading.secret((("plain", "The key (it is not shown): "),))
+        prompt: Line = (("plain", "The key (it is not shown): "),)
+        key = await self._reading.secret(prompt)
+        if key == "":  # many press Enter after the number
+            key = await self._reading.secret(prompt)
         if isinstance(key, Key) or not key.strip():
+            self._screen.say("No key was given.", "warn")
             return None
         key = key.strip()
         provider = next((p for start, p in _MAKERS.items() if key.startswith(start)), "")

@@ -51,14 +51,14 @@ async def _run(found: Namespace, words: str) -> int:
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"
             out.end(document)
-            return TIMED_OUT if timed_out else EXIT_CODES[session.view.turn.outcome]
+            return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
     finally:
         await app.aclose()
 
 
 async def _turn(session: Session, words: str, found: Namespace, out: "_Out") -> bool:
     """Run the turn while its news are printed. True if it took too long."""
-    watch, limit = session.hub.watch(), anyio.move_on_after(found.timeout)
+    watch, clock = session.hub.watch(), _Clock(found.timeout)
     out.begin(session)
     if session.lost:
         sys.stderr.write(
@@ -69,15 +69,25 @@ async def _turn(session: Session, words: str, found: Namespace, out: "_Out") -> 
     async with anyio.create_task_group() as group:
         group.start_soon(out.follow, watch.frames(), session)
         group.start_soon(_heed_signals, session)
-        with limit:
-            await (session.go() if words else session.continue_())
-        if limit.cancelled_caught:
-            await session.inbox.cancel("out of time")
-            await session.go()
+        group.start_soon(clock.run, session)
+        await (session.go() if words else session.continue_())
         watch.close()
         await out.finished.wait()
         group.cancel_scope.cancel()
-    return limit.cancelled_caught
+    return clock.ran_out
+
+
+class _Clock:
+    """Stops the turn when its time is over: as an event first, like any stop."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds, self.ran_out = seconds, False
+
+    async def run(self, session: Session) -> None:
+        if self._seconds is None:
+            return
+        await anyio.sleep(self._seconds)
+        self.ran_out = await session.inbox.cancel("out of time")
 
 
 async def _heed_signals(session: Session) -> None:
@@ -147,7 +157,8 @@ def _notices(found: Iterable[dict[str, object]]) -> None:
 
 def _words(found: Namespace) -> str:
     """The text of the command line, then what stands on stdin, if it is a pipe."""
-    piped = _stdin(found) if not sys.stdin.isatty() else ""
+    closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison] - it can be
+    piped = "" if closed or sys.stdin.isatty() else _stdin(found)
     words = "\n\n".join(part for part in (found.text, piped) if part.strip())
     if not words and not found.continue_ and found.resume is None:
         raise BadInput('nothing to do: give the task as refold -p "…" or on stdin')

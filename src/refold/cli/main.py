@@ -9,6 +9,8 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
 
 from refold.cli.flags import parse
 from refold.cli.out import Gone
@@ -19,10 +21,8 @@ def run(arguments: Sequence[str]) -> None:
     """Do what was asked and end the process. Never returns but for tests."""
     code = main(arguments)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, AttributeError):  # gone, or closed from the start
             stream.flush()
-        except OSError:  # the reader has gone; nothing is left to tell it
-            code = code or 1
     os._exit(code)
 
 
@@ -45,6 +45,10 @@ def _told(error: BaseException) -> int:
             return 130
         case _:  # a bug of ours; whoever reports it needs all of it
             raise error
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # None: it was closed at the start
 
 
 def _dispatch(found: Namespace) -> int:
@@ -70,7 +74,7 @@ def _session(found: Namespace) -> int:
 
         sys.stdout.write(f"refold {__version__}\n")
         return 0
-    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    terminal = _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
     if found.print or not terminal:
         from refold.cli.headless import run as headless
 

@@ -9,6 +9,7 @@ from refold.cli.flags import MODES
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.journal.home import Home, started_in
 from refold.session.session import Session
 from refold.values.rights import Mode
 
@@ -18,7 +19,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
     places = paths(os.environ)
     loaded = load(places.settings, os.environ, _as_settings(found))
     wishes = Wishes(
-        directory=_here(),
+        directory=_workspace(found, places.data / "sessions"),
         more_roots=tuple(_directory(each) for each in found.add_dir),
         attended=attended,
         own_system=found.system_prompt or "",
@@ -60,7 +61,25 @@ def _mode(found: Namespace) -> Mode | None:
     return "bypass" if found.yolo else MODES.get(found.permission_mode or "")
 
 
-def _here() -> Path:
+def _workspace(found: Namespace, sessions: Path) -> Path:
+    """Where the session works: one that is taken up stays where it was started.
+
+    What was allowed in it, and the paths in it, are about that place.
+    """
+    if found.resume is None:
+        return here()
+    session = Home(sessions).find(found.resume)
+    directory = Path(started_in(session.path) or here())
+    if not directory.is_dir():
+        raise BadInput(
+            f"the session {session.id} works in {directory}, which is gone: make that "
+            "directory again, or start a new session"
+        )
+    return directory
+
+
+def here() -> Path:
+    """The current directory. Raises `BadInput` where it is gone."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:

@@ -7,18 +7,24 @@ raised because nobody reads any more.
 
 import sys
 
+from refold.errors import RefoldError
+
 
 class Gone(Exception):
     """Whoever read our output has left."""
 
 
 def write(text: str) -> None:
-    """Write and flush. Raises `Gone`."""
+    """Write and flush. Raises `Gone`, or `RefoldError` if the disk is full."""
     left = memoryview(text.encode("utf-8", errors="replace"))
-    out = sys.stdout.buffer
+    out = getattr(sys.stdout, "buffer", None)
+    if out is None:
+        raise Gone
     try:
         while left:
             left = left[out.write(left) or 0 :]
         out.flush()
     except BrokenPipeError as error:
         raise Gone from error
+    except OSError as error:
+        raise RefoldError(f"the output cannot be written: {error.strerror}") from error

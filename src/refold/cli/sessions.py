@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from refold.cli.opening import here
 from refold.cli.out import write
 from refold.config.paths import paths
 from refold.errors import Corrupt
@@ -16,7 +17,7 @@ from refold.journal.check import check
 from refold.journal.events import Entry
 from refold.journal.fold import View, fold
 from refold.journal.frame import Frame
-from refold.journal.home import Home, Session
+from refold.journal.home import Home, Session, started_in
 from refold.journal.reader import Reader
 from refold.views.escape import on_one_line, visible
 from refold.views.stream import documents
@@ -35,12 +36,12 @@ def run(found: Namespace) -> int:
 
 
 def _list(home: Home, *, everywhere: bool, as_json: bool) -> int:
-    here = os.path.realpath(os.getcwd())
+    workspace = "" if everywhere else os.path.realpath(here())
     shown = 0
     for session in home.sessions():
-        view, damage = _folded(session)
-        if not everywhere and view.about.directory != here:
+        if workspace and started_in(session.path) != workspace:
             continue
+        view, damage = _folded(session)
         shown += 1
         if as_json:
             _line(_row(session, view, damage))

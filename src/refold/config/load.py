@@ -68,6 +68,8 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
 
 
 def _from_file(file: Path) -> Iterable[tuple[str, Origin]]:
+    if file.exists() and not file.is_file():
+        raise BadInput(f"the settings in {file} cannot be read: it is no file")
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

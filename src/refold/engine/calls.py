@@ -69,6 +69,10 @@ async def run(call_id: str, world: World, record: Record) -> None:
                 opening = begin(found.call, world, record.view)
                 kept = must_keep(opening, (found.call,), world)
                 await record(*opening, kept=kept, by="rules")
+            case "allowed" if _elsewhere(found, world):
+                # What its path means has changed since it was judged: judge it anew.
+                opening = begin(found.call, world, record.view)
+                await record(*opening, kept=must_keep(opening, (found.call,), world))
             case "allowed":
                 started = Started(call_id)
                 await record(started, kept=must_keep([started], (found.call,), world))
@@ -90,13 +94,14 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         return [Ended(call.id, "failed", text)]
     try:
-        found = judge(touch(tool, tool.parse(call.arguments), world), world, view)
+        about = touch(tool, tool.parse(call.arguments), world)
+        found = judge(about, world, view)
     except ToolFailed as error:  # the arguments fit not, or name what cannot be a path
         return [Ended(call.id, "failed", str(error))]
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and nobody is there to ask"
-    judged = Judged(call.id, verdict, found.rule, reason)
+    judged = Judged(call.id, verdict, found.rule, reason, about.file)
     return [judged, Started(call.id)] if verdict == "allow" else [judged]
 
 
@@ -140,6 +145,18 @@ async def _do(call: ToolCall, world: World, record: Record) -> None:
         if end.outcome == "stopped":
             end = running.stopped()
         await record(end)
+
+
+def _elsewhere(found: OpenCall, world: World) -> bool:
+    """Does the path of a call that was judged lead to another file by now?"""
+    tool = world.tool(found.call.name)
+    if tool is None:
+        return False
+    try:
+        now = touch(tool, tool.parse(found.call.arguments), world).file
+    except ToolFailed:
+        return True
+    return now != found.real
 
 
 def _effect(call: ToolCall, world: World) -> Effect | None:

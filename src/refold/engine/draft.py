@@ -144,5 +144,6 @@ class Draft:
 def _json(arguments: str) -> Raw:
     try:  # models send line breaks; a journal line must not hold one
         return Raw(msgspec.json.format(arguments.strip() or "{}", indent=-1).encode())
-    except (msgspec.DecodeError, UnicodeEncodeError):  # the seam will tell the model
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        # The seam will tell the model.
         return Raw(msgspec.json.encode(clean(arguments)))

@@ -7,7 +7,7 @@ longer one is kept as a blob, and the model is told its name.
 from msgspec.structs import replace
 
 from refold.engine.world import Record, World
-from refold.errors import ToolFailed
+from refold.errors import JournalError, ToolFailed
 from refold.journal.events import Ended
 from refold.tools.contract import Reply, Tool
 from refold.values.clean import clean
@@ -78,10 +78,11 @@ async def _fitted(text: str, world: World, record: Record) -> tuple[str, str]:
     limit = world.longest_result
     if len(text) <= limit:
         return text, ""
-    name = await record.put(clean(text).encode())
-    cut = (
-        f"\n[… {len(text) - limit} of {len(text)} characters are left out here. "
-        f'read_file with path "blob:{name}" reads the whole …]\n'
-    )
+    try:
+        name = await record.put(clean(text).encode())
+        where = f'read_file with path "blob:{name}" reads the whole'
+    except JournalError as error:  # what was done is done: it must not look undone
+        name, where = "", f"The whole could not be kept: {error}"
+    left_out = f"{len(text) - limit} of {len(text)} characters are left out here"
     half = limit // 2
-    return text[:half] + cut + text[-half:], name
+    return f"{text[:half]}\n[… {left_out}. {where} …]\n{text[-half:]}", name

@@ -88,8 +88,12 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
         h = _chained(head.h, rest)
         if line[:_START] != _OPEN + h.encode() + _CLOSE:
             raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
+        try:
+            found = _LINE.decode(b"{" + rest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Corrupt(head.seq + 1, "it is no line of a journal") from error
         head = Head(head.seq + 1, h)
-        yield _LINE.decode(b"{" + rest), head
+        yield found, head
 
 
 def ways_on(line: bytes, head: Head) -> tuple[Head, Head]:

@@ -84,6 +84,7 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
     for wanted in reversed(missing):
         try:
             disk.mkdir(wanted)
+            disk.sync_directory(wanted.parent)  # or what is kept in it has no name
         except FileExistsError:  # made by somebody else meanwhile
             if not wanted.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory") from None

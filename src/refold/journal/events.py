@@ -111,6 +111,7 @@ class Judged(Struct, frozen=True):
     verdict: Verdict
     rule: str = ""  # the rule that decided, as it is written
     reason: str = ""
+    real: str = ""  # the file it was judged for, links followed
 
 
 class Answered(Struct, frozen=True):

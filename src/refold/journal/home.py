@@ -61,7 +61,7 @@ class Home:
         """The session last written of those that were started in `directory`."""
         wanted = os.path.realpath(directory)
         for session in self.sessions():
-            started = _started_in(session.path)
+            started = started_in(session.path)
             if started and (started == wanted or os.path.realpath(started) == wanted):
                 return session
         return None
@@ -103,7 +103,7 @@ class Home:
             return None
 
 
-def _started_in(path: Path) -> str:
+def started_in(path: Path) -> str:
     """The directory that the first line of a session names."""
     try:
         with (path / lines.NAME).open("rb") as file:

@@ -40,8 +40,10 @@ class OpenCall(Struct, frozen=True):
     call: ToolCall
     stage: Stage = "called"
     since: int = 0  # the seq that brought it to this stage
+    called: int = 0  # the seq of the answer that holds it
     started: int = 0  # the seq of its start
     reason: str = ""  # why it is asked about, or was denied
+    real: str = ""  # the file it was judged for
     result: ToolResult | None = None
 
 
@@ -71,7 +73,9 @@ def apply(talk: Talk, entry: Entry) -> Talk:
         case Asked(notes):
             return _told(talk, entry.seq, *notes)
         case ModelAnswered(message):
-            calls = tuple(OpenCall(call, since=entry.seq) for call in message.calls)
+            calls = tuple(
+                OpenCall(call, since=entry.seq, called=entry.seq) for call in message.calls
+            )
             return _plus(replace(talk, calls=calls), entry.seq, message)
         case ModelFailed(shown=shown) if shown:
             return _plus(talk, entry.seq, Message("assistant", (Text(shown),)))
@@ -98,12 +102,13 @@ def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
 
 def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
     match event:
-        case Judged(_, verdict, _, reason):
-            return replace(call, stage=_JUDGED[verdict], since=seq, reason=reason)
+        case Judged(_, verdict, _, reason, real):
+            stage = _JUDGED[verdict]
+            return replace(call, stage=stage, since=seq, reason=reason, real=real)
         case Answered(_, allowed, reason):
             if call.stage != "asked":
                 return call
-            stage: Stage = "allowed" if allowed else "denied"
+            stage = "allowed" if allowed else "denied"
             return replace(call, stage=stage, since=seq, reason=reason)
         case Started():
             return replace(call, stage="started", since=seq, started=seq)

@@ -51,6 +51,7 @@ class Turn(Struct, frozen=True):
     refused: int = 0  # answers in a row all of whose calls were refused
     failed: str | None = None
     stopped: Stopped | None = None
+    stop: int = 0  # the seq of the newest stop of the session
     final: str | None = None  # a tool has said that this is the answer
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
     usage: Usage = Usage()
@@ -64,7 +65,8 @@ class Turn(Struct, frozen=True):
 def apply(turn: Turn, entry: Entry) -> Turn:
     match entry.event:
         case TurnStarted(_, why):
-            return Turn(entry.seq, why, outcome=turn.outcome, reason=turn.reason)
+            before = (turn.outcome, turn.reason)
+            return Turn(entry.seq, why, outcome=before[0], reason=before[1], stop=turn.stop)
         case Asked(because=because):
             noted = (*turn.noted, *because)
             return replace(turn, asking=entry.event, asked=entry.seq, noted=noted)
@@ -85,7 +87,7 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case Ended():
             return _one_less(turn, entry.event)
         case Stopped():
-            return replace(turn, stopped=entry.event)
+            return replace(turn, stopped=entry.event, stop=entry.seq)
         case TurnEnded(outcome, reason):
             return _over(turn, outcome, reason)
         case _:
@@ -124,6 +126,7 @@ def _changed(before: Mapping[str, str], end: Ended) -> Mapping[str, str]:
 def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:
     return Turn(
         steps=turn.steps,
+        stop=turn.stop,
         outcome=outcome,
         reason=reason,
         answer=turn.answer,

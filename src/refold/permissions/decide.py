@@ -27,6 +27,11 @@ class Touch(Struct, frozen=True):
     outside: str = ""
     real: tuple[str, ...] = ()
 
+    @property
+    def file(self) -> str:
+        """The file it is about, links followed; "" for what is about none."""
+        return self.outside or (self.real[-1] if self.real else "")
+
 
 class Decision(Struct, frozen=True):
     verdict: Verdict

@@ -24,6 +24,9 @@ from refold.values.rights import Verdict
 _WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+(?:[ \t]+[A-Za-z0-9_./:,@%+=-]+)*[ \t]*")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+# A redirection may stand before the command, and braces may hold the words of one.
+_REDIRECTS = re.compile(r"\d*(?:&>>?|<<<|<>|>\||>>|>&|<&|[<>])\s*(?![(<>&])[^\s;&|()<>]+")
+_BRACES = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
 _OPERATORS = re.compile(r"[;&|()<>{}`$\n]+")
 _QUOTES = str.maketrans("", "", "'\"\\")
 # What runs the words after it, wherever they begin: after options, or inside quotes.
@@ -94,13 +97,18 @@ def _command(rule: Rule, command: str) -> bool:
     if rule.verdict == "allow":
         more = words[-1] == "*"
         return is_plain(command) and _words(words, command.split(), more=more)
-    parts = _OPERATORS.split(command.replace("\\\n", ""))
+    command = _REDIRECTS.sub(" ", _BRACES.sub(_spread, command.replace("\\\n", "")))
+    parts = _OPERATORS.split(command)
     return any(
         _words(words, [name, *given[1:]], more=words[-1].endswith("*"))
         for part in parts
         for given in _commands(part.translate(_QUOTES).split())
         for name in (given[0], given[0].rsplit("/", 1)[-1])
     )
+
+
+def _spread(braces: re.Match[str]) -> str:
+    return braces[1].replace(",", " ")
 
 
 def _commands(given: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -124,9 +124,12 @@ def quoted(text: str) -> str:
     return line if len(line) <= 300 else line[:299] + "…"
 
 
+_SHORTEST = 8
+
+
 def masked(text: str, secret: str) -> str:
     """`text` without `secret`, and without anything else that looks like a key."""
-    if secret:
+    if len(secret) >= _SHORTEST:  # a shorter one is a placeholder, and in every word
         text = text.replace(secret, "[the key]")
     return re.sub(
         r"\b((sk|pk|gsk|xai|key)-[\w-]{8,}|gsk_\w{8,}|AIza[\w-]{30,})", "[a key]", text

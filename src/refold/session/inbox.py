@@ -41,21 +41,18 @@ class Inbox:
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
         """Stop the turn at once. `instead` is what the model should hear next."""
-
-        def news(view: View) -> Sequence[Event]:
-            if not view.turn.seq or view.turn.stopped:
-                return ()
-            words = (Said(instead, self._by, "next"),) if instead else ()
-            return (Stopped(reason), *words)
-
-        return await self._record.weigh(news, kept=True, by=self._by)
+        words = (Said(instead, self._by, "next"),) if instead else ()
+        return await self._stop(Stopped(reason), *words)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
         """Stop the turn at once, for a program rather than for a person."""
+        return await self._stop(Stopped(reason, "cancelled"))
 
+    async def _stop(self, *events: Event) -> bool:
         def news(view: View) -> Sequence[Event]:
-            running = view.turn.seq and view.turn.stopped is None
-            return (Stopped(reason, "cancelled"),) if running else ()
+            # Words that wait are about to become a turn; that one is stopped, too.
+            under_way = view.turn.seq or view.talk.unheard
+            return events if under_way and not view.turn.stopped else ()
 
         return await self._record.weigh(news, kept=True, by=self._by)
 

@@ -22,7 +22,7 @@ from refold.journal.events import Entry, Event, Mended, ModelAnswered
 from refold.journal.fold import View, apply, fold
 from refold.journal.store import Lease, Store
 from refold.session.hub import Hub
-from refold.session.secrets import Masks
+from refold.session.secrets import MASK, Masks
 from refold.values.clean import cleaned
 from refold.values.live import Live
 from refold.values.messages import ToolCall
@@ -48,7 +48,8 @@ class Recorder:
         self._lock = anyio.Lock()
         self._broken = True  # until the pen is taken
         self._news = anyio.Event()
-        self._calls: dict[str, ToolCall | None] = {}  # whose arguments were masked
+        self._failures = 0  # of keeping what was written
+        self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
 
     async def open(self) -> View:
         """Take the pen and fold what is there, unless that has been done already."""
@@ -98,7 +99,11 @@ class Recorder:
         return await self._store.get(name)
 
     def unmasked(self, call: ToolCall) -> ToolCall | None:
-        return self._calls.get(call.id, None if self._is_masked(call) else call)
+        if call.id in self._calls:
+            return self._calls[call.id]
+        found = self.view.talk.call(call.id)
+        ours = found is not None and found.called > self.since
+        return call if ours or MASK not in bytes(call.arguments) else None
 
     async def _begin(self) -> None:
         """Take the pen, follow the chain, fold, and say what was lost."""
@@ -107,6 +112,7 @@ class Recorder:
         self.view = fold(entry for entry, _ in found)
         self._head, self._epoch = found[-1][1] if found else Head(), lease.epoch
         self.since, self._broken = self.view.seq, False
+        self._calls.clear()
         if lost := _what_is_lost(lease, self._head):
             await self._write([Mended(lost)], "journal")
 
@@ -114,8 +120,9 @@ class Recorder:
         head, view, at = self._head, self.view, self._clock()
         entries: list[Entry] = []
         lines: list[bytes] = []
+        whole: dict[str, ToolCall] = {}
         for given in events:
-            event, data = self._masked(given)
+            event, data = self._masked(given, whole)
             cause = cause_of(event, view)
             entry = Entry(head.seq + 1, event, at, self._epoch, view.turn.seq, by, cause)
             line, head = codec.encode(entry, head, data)
@@ -123,9 +130,12 @@ class Recorder:
             lines.append(line)
             view = apply(view, entry)
         self._broken = True  # until we know better
-        expect, where = self._head.seq, (head.seq, head.h)
+        expect, where, failures = self._head.seq, (head.seq, head.h), self._failures
         await self._store.append(lines, expect=expect, epoch=self._epoch, head=where)
-        self._broken, self._head, self.view = False, head, view
+        self._broken = self._failures != failures
+        self._head, self.view = head, view
+        still = {call.call.id for call in view.talk.calls}
+        self._calls = {n: c for n, c in (self._calls | whole).items() if n in still}
         woken, self._news = self._news, anyio.Event()
         woken.set()
         for entry in entries:
@@ -135,26 +145,24 @@ class Recorder:
         try:
             await self._store.keep()
         except JournalError:
+            self._failures += 1
             self._broken = True
             raise
 
-    def _masked(self, event: Event) -> tuple[Event, bytes]:
+    def _masked(self, event: Event, whole: dict[str, ToolCall]) -> tuple[Event, bytes]:
+        """The event as it is kept. Calls that lost a secret go into `whole`."""
         try:
             data = codec.dump(event)
         except UnicodeEncodeError:  # from a file name that is no UTF-8, or half an emoji
             event = cleaned(event)
             data = codec.dump(event)
-        clean = self._masks.mask(data)
-        if clean == data:
+        if self._masks.mask(data) == data:  # nearly always, and cheap to see
             return event, data
-        masked = codec.load(codec.kind_of(event), clean)
+        masked = self._masks.masked(event)
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
             pairs = zip(event.message.calls, masked.message.calls, strict=True)
-            self._calls |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
-        return masked, clean
-
-    def _is_masked(self, call: ToolCall) -> bool:
-        return b"[secret]" in bytes(call.arguments)
+            whole |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
+        return masked, codec.dump(masked)
 
 
 def _what_is_lost(lease: Lease, head: Head) -> str:

@@ -7,11 +7,24 @@ masked journal folds like any other.
 
 import re
 from collections.abc import Iterable
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from refold.journal import codec
 from refold.values.clean import clean
 
+T = TypeVar("T")
+
 MASK = b"[secret]"
+# Fields whose words are ours and not somebody's text. A key that happens to be one of
+# them ("assistant") must not make an event into something else.
+_STRUCTURE = frozenset({
+    "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
+    "theirs", "wire", "name", "sender", "client_key", "whole", "before", "after",
+})  # fmt: skip
 _SHORTEST = 8  # a "key" shorter than this is a placeholder, and a word of every text
 
 # Where a word begins: inside JSON also after the escape of a line break and its like,
@@ -19,6 +32,11 @@ _SHORTEST = 8  # a "key" shorter than this is a placeholder, and a word of every
 _EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K))"
 # What a secret of each kind begins with, and what it looks like inside JSON. The
 # beginnings are looked for first: most texts hold none, and that is cheap to see.
+# Only what a key is made of may stand between: nothing else can hide behind a mask.
+_PEM = (
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\[nr]|[A-Za-z0-9+/=\r\n])*"
+    rb"-----END [A-Z ]*PRIVATE KEY-----"
+)
 _SHAPES: tuple[tuple[bytes, bytes], ...] = (
     (b"sk-", _EDGE + rb"sk-[A-Za-z0-9_-]{20,}"),
     (b"gh", _EDGE + rb"gh[pousr]_[A-Za-z0-9]{36,}"),
@@ -31,7 +49,7 @@ _SHAPES: tuple[tuple[bytes, bytes], ...] = (
     (b"npm_", _EDGE + rb"npm_[A-Za-z0-9]{36}"),
     (b"pypi-", _EDGE + rb"pypi-[A-Za-z0-9_-]{50,}"),
     (b"eyJ", _EDGE + rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-    (b"PRIVATE KEY", rb"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----"),
+    (b"PRIVATE KEY", _PEM),
 )  # fmt: skip
 
 
@@ -42,6 +60,34 @@ class Masks:
         # As in an event and as in a blob; the longest first, for one may begin another.
         written = {form for v in usable for form in (codec.as_in_json(v), v.encode())}
         self._exact = tuple(sorted(written, key=len, reverse=True))
+
+    def masked(self, value: T) -> T:
+        """An event, or what one holds, without its secrets. Its shape stays."""
+        found: Any = value
+        match found:
+            case str():
+                found = self.mask(found.encode()).decode()
+            case Raw():
+                found = self._json(found)
+            case tuple():
+                found = tuple(self.masked(each) for each in cast("tuple[Any, ...]", found))
+            case list():
+                found = [self.masked(each) for each in cast("list[Any]", found)]
+            case dict():
+                items = cast("dict[str, Any]", found).items()
+                found = {self.masked(key): self.masked(each) for key, each in items}
+            case Struct():
+                names = [n for n in found.__struct_fields__ if n not in _STRUCTURE]
+                found = replace(found, **{n: self.masked(getattr(found, n)) for n in names})
+            case _:
+                pass
+        return found
+
+    def _json(self, raw: Raw) -> Raw:
+        try:
+            return Raw(msgspec.json.encode(self.masked(msgspec.json.decode(raw))))
+        except (msgspec.DecodeError, RecursionError):
+            return Raw(msgspec.json.encode(MASK.decode()))
 
     def mask(self, data: bytes) -> bytes:
         """`data`, which is JSON or plain text, without its secrets."""

@@ -29,6 +29,7 @@ from refold.journal.fold import View
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
 from refold.session.recorder import Recorder
+from refold.values.messages import ToolCall
 
 Outfit = Callable[[View], World]
 
@@ -74,6 +75,18 @@ class Session:
     def running(self) -> bool:
         return self._one_turn.locked()
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way, and no words wait that may begin a turn."""
+        return not self.view.turn.seq and not _fresh(self.view)
+
+    def as_made(self, call: ToolCall) -> ToolCall:
+        """A call as the model made it, for the person who is asked about it.
+
+        The journal masks secrets; whoever says yes must see what will be done.
+        """
+        return self.record.unmasked(call) or call
+
     async def go(self) -> View:
         """Do what is to be done: finish the open turn, then answer waiting words.
 
@@ -84,16 +97,21 @@ class Session:
         async with self._one_turn:
             await self.record.open()  # after a failure of the disk the view is stale
             await self._turn()
-            while not self.view.turn.seq and self.view.talk.unheard:
-                await self.record(TurnStarted(self.view.talk.unheard[0].seq))
+            # Nothing is awaited once a turn waits for a person: an answer that came
+            # then would be seen by nobody.
+            while not self.view.turn.seq and await self._start():
                 await self._turn()
         return self.view
 
     async def continue_(self) -> View:
         """Go on where the last turn ended, without new words."""
         await self.record.open()
-        if not self.view.turn.seq and not self.view.talk.unheard:
-            await self.record(TurnStarted(self.view.seq, "continue"), by="person")
+
+        def news(view: View) -> tuple[Event, ...]:
+            busy = view.turn.seq or view.talk.unheard or self.running
+            return () if busy else (TurnStarted(view.seq, "continue"),)
+
+        await self.record.weigh(news, by="person")
         return await self.go()
 
     async def rewind(self, mark: int) -> bool:
@@ -118,6 +136,15 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def _start(self) -> bool:
+        """Begin a turn with the words that wait, unless they were stopped meanwhile."""
+
+        def news(view: View) -> tuple[Event, ...]:
+            words = () if view.turn.seq else _fresh(view)
+            return (TurnStarted(words[0]),) if words else ()
+
+        return await self.record.weigh(news, by="agent")
 
     async def _turn(self) -> None:
         if not self.view.turn.seq:
@@ -149,3 +176,11 @@ class Session:
     def _stop_step(self, entry: Entry) -> None:
         if isinstance(entry.event, Stopped):
             self._step.cancel()
+
+
+def _fresh(view: View) -> list[int]:
+    """Words that wait and were said after the newest stop: they may begin a turn.
+
+    Older ones were meant for what was stopped; they are heard with the next words.
+    """
+    return [each.seq for each in view.talk.unheard if each.seq > view.turn.stop]

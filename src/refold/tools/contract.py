@@ -55,7 +55,7 @@ class Tool(Struct, frozen=True):
         """The arguments, checked. Raises `ToolFailed` naming everything wrong."""
         try:
             found = msgspec.json.decode(raw, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ToolFailed(f"The arguments are no JSON object: {error}") from error
         problems = list(self._problems(found))
         if problems:

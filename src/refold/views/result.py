@@ -15,13 +15,22 @@ EXIT_CODES: Mapping[str, int] = {
 }  # fmt: skip
 
 
+def came_to(view: View) -> tuple[str, str]:
+    """Outcome and reason of the newest turn, or of a stop before it could begin."""
+    turn = view.turn
+    if turn.stopped and not turn.seq:
+        return turn.stopped.outcome, turn.stopped.reason
+    return turn.outcome, turn.reason
+
+
 def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
     """The `result` document: see docs/headless.md for each field."""
     turn = view.turn
+    outcome, reason = came_to(view)
     return {
         "type": "result",
-        "outcome": turn.outcome,
-        "reason": turn.reason,
+        "outcome": outcome,
+        "reason": reason,
         "text": turn.answer,
         "session_id": session_id,
         "model": view.talk.briefed.model,
@@ -45,7 +54,7 @@ def arguments(call: ToolCall) -> object:
     """A call's arguments as data; as text where they are no JSON."""
     try:
         return msgspec.json.decode(call.arguments)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return bytes(call.arguments).decode(errors="replace")
 
 

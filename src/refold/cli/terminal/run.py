@@ -115,7 +115,9 @@ class Conversation:
             else:
                 await self._typed(typed)
         if self.session.view.about.title:
-            self.screen.say(f"To go on later: {self.around.come_back}", "dim")
+            given = self.session is self._given
+            back = self.around.come_back if given else "refold -c"
+            self.screen.say(f"To go on later: {back}", "dim")
 
     async def _typed(self, typed: str) -> None:
         if not typed.strip():

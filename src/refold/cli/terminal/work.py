@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 
 import anyio
+from msgspec.structs import replace
 
 from refold.cli.terminal import asking
 from refold.cli.terminal.commands import command_in
@@ -111,8 +112,8 @@ class Work:
                 continue
             await self._caught_up(view.seq)
             async with self._floor.printing:  # somebody may be typing something
-                now = self._session.view
-            if not now.turn.seq and not now.talk.unheard:
+                idle = self._session.idle
+            if idle:
                 return None
 
     async def _show(self, watch: Watch) -> None:
@@ -146,8 +147,9 @@ class Work:
         answer = None
         with anyio.CancelScope() as scope:
             self._question = (found.call.id, scope)
+            whole = replace(found, call=self._session.as_made(found.call))
             answer = await asking.ask(
-                found, self._session.view, self._around, self._screen, self._reading
+                whole, self._session.view, self._around, self._screen, self._reading
             )
         self._question = None
         sent = answer is not None and await asking.send(
@@ -178,7 +180,7 @@ class Work:
             return
         match await self._reading.brief(_INSTEAD):
             case Key.ESC:
-                return
+                self._pressed_at = -math.inf  # the next Ctrl+C asks again
             case str(words) if words.strip():
                 if not await inbox.interrupt(instead=words):
                     await inbox.say(words)

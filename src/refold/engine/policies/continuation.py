@@ -1,7 +1,7 @@
 """An answer that the output limit cut off is asked to go on where it stopped.
 
 The pieces stay apart in what is sent, for a provider's cache likes no rewriting;
-whoever shows the answer joins them (`views.answer`). A call that was cut is no
+what the turn came to is joined in the fold (`journal.turn`). A call that was cut is no
 call: the draft has dropped it already.
 """
 

@@ -22,8 +22,8 @@ def converse(view: View) -> Action | None:
 def _end(view: View) -> EndTurn | None:
     """An answer that calls nothing ends the turn, unless words came since."""
     last, messages = view.turn.last, view.talk.messages
+    if last is not None and last.stop == "refused":
+        return EndTurn("failed", "the model refused to answer")
     if last is None or last.stop == "length" or messages[-1].message.role != "assistant":
         return None
-    if last.stop == "refused":
-        return EndTurn("failed", "the model refused to answer")
     return EndTurn("answered")
