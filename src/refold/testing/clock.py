@@ -1,0 +1,28 @@
+"""Time that moves only when somebody waits for it, or moves it.
+
+Give it to whatever takes the time as a value: `Recorder(clock=clock)`,
+`Patient(inner, sleep=clock.sleep)`. Nobody really waits.
+"""
+
+import anyio.lowlevel
+
+
+class Clock:
+    """Seconds since 1970. It may be set back, as clocks of laptops are."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def jump(self, seconds: float) -> None:
+        """Move by so much; a negative number goes back."""
+        self.now += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """As `anyio.sleep`, but at once. Can be cancelled."""
+        await anyio.lowlevel.checkpoint()
+        self.slept.append(seconds)
+        self.now += seconds

@@ -1,0 +1,48 @@
+"""Clocks jump; the order of a journal is that of its numbers."""
+
+import anyio
+
+from refold.errors import Overloaded
+from refold.journal import codec
+from refold.journal.store import MemoryStore
+from refold.provider.port import Done, Request, Retrying
+from refold.provider.retry import Patient
+from refold.session.inbox import Inbox
+from refold.session.recorder import Recorder
+from refold.testing.clock import Clock
+from refold.testing.scripted import ScriptedProvider
+from refold.values.log import Log
+
+
+def test_a_clock_that_goes_back_changes_times_and_not_the_order() -> None:
+    store, clock = MemoryStore(), Clock(1_000.0)
+
+    async def say() -> None:
+        record = Recorder(store, clock=clock)
+        await record.open()
+        for words, jump in (("one", -3_600.0), ("two", 31_536_000.0), ("three", -0.001)):
+            await Inbox(record).say(words)
+            clock.jump(jump)
+
+    anyio.run(say)
+
+    found = [entry for entry, _ in codec.decode(store.lines)]
+    assert [(e.seq, e.at) for e in found] == [
+        (1, 1_000.0),
+        (2, -2_600.0),
+        (3, 31_533_400.0),
+    ]
+
+
+def test_waiting_for_a_busy_provider_takes_no_time_in_a_test() -> None:
+    clock = Clock()
+    inner = ScriptedProvider(Overloaded("busy", retry_after=5.0), "")
+
+    async def ask() -> list[object]:
+        patient = Patient(inner, sleep=clock.sleep, dice=lambda: 0.0)
+        return [delta async for delta in patient.stream(Request(Log()))]
+
+    found = anyio.run(ask)
+
+    assert [type(delta) for delta in found] == [Retrying, Done]
+    assert [5.0 <= slept < 6.0 for slept in clock.slept] == [True]
