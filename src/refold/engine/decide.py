@@ -20,9 +20,7 @@ from refold.journal.fold import View
 
 
 class RunCalls(Struct, frozen=True):
-    """Take these calls on from wherever they stand."""
-
-    ids: tuple[str, ...]
+    """Take every call on from wherever it stands, but those a person must answer."""
 
 
 class SettleCalls(Struct, frozen=True):

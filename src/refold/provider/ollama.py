@@ -29,6 +29,7 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
+from refold.provider.sendable import functions
 from refold.provider.sse import Lines
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
@@ -53,17 +54,7 @@ def to_wire(request: Request, messages: bytes, window: int) -> bytes:
     }
     # There is no tool choice: a model that may not call is shown no tools.
     if request.tools and request.tool_choice != "none":
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": t.name,
-                    "description": t.description,
-                    "parameters": t.parameters,
-                },
-            }
-            for t in request.tools
-        ]
+        body["tools"] = functions(request.tools)
     body["messages"] = Raw(b"[" + messages + b"]")
     return msgspec.json.encode(body)
 

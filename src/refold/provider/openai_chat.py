@@ -27,6 +27,7 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
+from refold.provider.sendable import functions
 from refold.provider.spec import Quirks
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
@@ -53,17 +54,7 @@ def to_wire(request: Request, messages: bytes, output_limit: str = OUTPUT_LIMIT)
     if request.max_output:
         body[output_limit] = request.max_output
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": t.name,
-                    "description": t.description,
-                    "parameters": t.parameters,
-                },
-            }
-            for t in request.tools
-        ]
+        body["tools"] = functions(request.tools)
         body["tool_choice"] = request.tool_choice
     body["messages"] = Raw(b"[" + messages + b"]")
     return msgspec.json.encode(body)

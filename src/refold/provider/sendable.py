@@ -8,6 +8,7 @@ request except through here. What the journal holds stays as it was.
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import Raw
 
 from refold.values.clean import clean
 from refold.values.messages import Message, Text
+from refold.values.tools import ToolSpec
 
 
 def text(words: str) -> str:
@@ -71,3 +73,18 @@ def _cleaned(value: Any) -> Any:
             return [_cleaned(v) for v in cast("list[Any]", value)]
         case _:
             return value
+
+
+def functions(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """Tools as OpenAI's Chat API has them, and those that resemble it."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            },
+        }
+        for tool in tools
+    ]

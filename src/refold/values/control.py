@@ -4,6 +4,8 @@ A tool returns one of these beside its text; no text of a tool, a file or a
 model is ever searched for orders.
 """
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 
@@ -13,4 +15,4 @@ class Final(Struct, frozen=True, tag="final"):
     answer: str
 
 
-Control = Final
+Control: TypeAlias = Final

@@ -45,10 +45,6 @@ class Flow:
     def end(self) -> list[Piece]:
         return self._settle()
 
-    @property
-    def at_start(self) -> bool:
-        return not self._column and not self._word
-
     def _grow(self, style: Style, text: str) -> None:
         if not text:
             return

@@ -7,21 +7,30 @@ it works; at a prompt they are the prompt's own.
 import os
 import termios
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import anyio
 
 
-@contextmanager
-def one_by_one(source: int) -> Generator[None]:
+def one_by_one(source: int) -> AbstractContextManager[None]:
     """Keys are neither echoed nor held until Enter. A pipe is left as it is."""
+    return _without(source, termios.ECHO | termios.ICANON)
+
+
+def unseen(source: int) -> AbstractContextManager[None]:
+    """What is typed is not shown, where the source is a terminal."""
+    return _without(source, termios.ECHO)
+
+
+@contextmanager
+def _without(source: int, modes: int) -> Generator[None]:
     try:
         before = termios.tcgetattr(source)
     except termios.error:
         yield
         return
     after = [*before]
-    after[3] = before[3] & ~(termios.ECHO | termios.ICANON)
+    after[3] = before[3] & ~modes
     termios.tcsetattr(source, termios.TCSADRAIN, after)
     try:
         yield

@@ -6,12 +6,11 @@ backslash at the end of a line joins the next one to it.
 
 import codecs
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
 
 import anyio
 from anyio import to_thread
 
+from refold.cli.terminal.keys import unseen
 from refold.cli.terminal.reading import Key
 from refold.cli.terminal.screen import Screen
 from refold.views.styled import Line
@@ -51,7 +50,7 @@ class Plain:
         return first if first and first in keys else ""
 
     async def secret(self, prompt: Line) -> str | Key:
-        with _unseen(self._source):
+        with unseen(self._source):
             found = await self._line(prompt)
         self._screen.say("")
         return found
@@ -89,22 +88,3 @@ class Plain:
             data = b""
         self._over = not data
         self._read += self._decoder.decode(data, final=not data)
-
-
-@contextmanager
-def _unseen(source: int) -> Generator[None]:
-    """What is typed is not shown, where the source is a terminal."""
-    import termios
-
-    try:
-        before = termios.tcgetattr(source)
-    except termios.error:
-        yield
-        return
-    after = [*before]
-    after[3] = before[3] & ~termios.ECHO
-    termios.tcsetattr(source, termios.TCSADRAIN, after)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(source, termios.TCSADRAIN, before)

@@ -7,10 +7,8 @@ from refold.journal.fold import View
 def converse(view: View) -> Action | None:
     talk, turn = view.talk, view.turn
     if talk.calls:
-        ready = tuple(
-            c.call.id for c in talk.calls if c.result is None and c.stage != "asked"
-        )
-        return RunCalls(ready) if ready else None  # the rest is a person's to answer
+        ready = any(c.result is None and c.stage != "asked" for c in talk.calls)
+        return RunCalls() if ready else None  # the rest is a person's to answer
     if turn.failed is not None:
         return EndTurn("failed", turn.failed)
     words = tuple(w.seq for w in talk.unheard if w.said.when == "now" or not turn.steps)
