@@ -4,7 +4,7 @@ import argparse
 import os
 import platform
 
-from bench import journal, start, steps
+from bench import journal, start, steps, wires
 
 
 def main() -> None:
@@ -17,6 +17,7 @@ def main() -> None:
     )
     start.report(3 if chosen.quick else 10, chosen.peers)
     steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
+    wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 
 

@@ -1,6 +1,11 @@
 """Ten trivial tasks for the embedded model, through `refold -p`, as a person would ask.
 
-    python -m bench.local_tasks [--model NAME] [--models DIRECTORY] [TASK …]
+    python -m bench.local_tasks [--model NAME] [--models DIRECTORY] [--calls HOW] [TASK …]
+
+HOW is `schema` (as refold speaks to it: every answer is held to a schema), `text` (the
+text protocol over plain chat, with the model's own template), `auto` (the same, but the
+model has to show the need first) or `native` (the server's own tool calls, with a
+template that makes it hear what this model writes).
 
 Each task has a directory of its own and is judged by what is on the disk afterwards,
 or by what the answer says. A task that loses something that was there and was to stay
@@ -15,12 +20,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
+import msgspec
+
 from bench.table import show
+from refold import Agent
+from refold.models import Profile
+from refold.provider.failures import Peer
+from refold.provider.http import Answer, Http, Patience
+from refold.provider.local.models import Model, find
+from refold.provider.local.server import ServerProcess
+from refold.provider.openai_chat import OpenAIChat
+from refold.provider.port import Delta, Provider, Request
+from refold.provider.spec import Quirks
+from refold.provider.text_protocol.choose import Tools, calling
+from refold.tools.builtin import builtin
+
+SMALL = Profile(small=True)
+TEMPLATE = Path(__file__).with_name("calls_in_fences.jinja")
 
 PATIENCE = 240  # seconds for one task
 DEFAULT = "qwen2.5-coder-1.5b"
@@ -166,6 +189,84 @@ def run(task: Task, model: str, models: str, where: Path) -> Outcome:
     return Outcome(task, judged(task, work, result), lost(task, work), seconds, result)
 
 
+async def talked(task: Task, model: str, provider: Provider, where: Path) -> Outcome:
+    """The same task in this process, with a provider of ours."""
+    work = where / "work"
+    work.mkdir()
+    for name, text in task.before.items():
+        (work / name).write_text(text)
+    agent = Agent(
+        model=f"local/{model}",
+        provider=provider,
+        tools=SMALL.tools(tuple(builtin())),
+        builtin=False,
+        system=SMALL.system,
+        directory=work,
+        home=where / "home",
+        mode="bypass",
+        settings={"limits.steps": 12},
+    )
+    found: dict[str, Any] = {"text": "", "reason": "out of time", "steps": 0}
+    began = time.monotonic()
+    async with agent.session() as session:
+        with anyio.move_on_after(PATIENCE):
+            result = await session.run(task.asks)
+            found = {
+                "text": result.text,
+                "reason": result.reason,
+                "steps": sum(
+                    m.message.role == "assistant" for m in session.view.talk.messages
+                ),
+            }
+    seconds = time.monotonic() - began
+    return Outcome(task, judged(task, work, found), lost(task, work), seconds, found)
+
+
+class Steady(Http):
+    """Gets the same answer to the same question."""
+
+    @asynccontextmanager
+    async def post(
+        self, path: str, body: bytes, *, model: str = ""
+    ) -> AsyncGenerator[Answer, None]:
+        body = body.removesuffix(b"}") + b',"temperature":0}'
+        async with super().post(path, body, model=model) as answer:
+            yield answer
+
+
+@asynccontextmanager
+async def speaking(
+    model: Model, models: Path, calls: Tools
+) -> AsyncGenerator[Provider, None]:
+    """A real model behind the plain Chat wire, with tools told in text or natively."""
+    template = TEMPLATE.read_text() if calls == "native" else ""
+    with tempfile.TemporaryDirectory(prefix="refold-model-") as logs:
+        server = ServerProcess(models / model.file, Path(logs) / "log", template=template)
+        address = await server.start()
+        http = Steady(
+            Peer("the model", f"{address.url}/v1"),
+            {"authorization": f"Bearer {address.key}", "connection": "close"},
+            secret=address.key,
+            patience=Patience(connect=5.0, idle=600.0),
+        )
+        chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
+        try:
+            yield Limited(calling(chat, "local", "openai-chat", model.name, calls))
+        finally:
+            await http.aclose()
+            await server.stop()
+
+
+class Limited:
+    """A small model may go on for ever: every answer has an end here."""
+
+    def __init__(self, inner: Provider) -> None:
+        self._inner = inner
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        return self._inner.stream(msgspec.structs.replace(request, max_output=512))
+
+
 def judged(task: Task, work: Path, result: Mapping[str, Any]) -> bool:
     try:
         return task.judge(work, str(result["text"]))
@@ -198,21 +299,49 @@ def report(model: str, outcomes: Sequence[Outcome]) -> None:
     print(f"\n{good} of {len(outcomes)} good, {destroyed} destructive, {seconds:.0f} s")
 
 
+async def all_talked(
+    model: str, models: Path, calls: Tools, tasks: Sequence[Task]
+) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    async with speaking(find(model), models, calls) as provider:
+        for task in tasks:
+            with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
+                outcomes.append(await talked(task, model, provider, Path(where)))
+            told(outcomes[-1])
+    return outcomes
+
+
+def all_run(model: str, models: Path, tasks: Sequence[Task]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for task in tasks:
+        with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
+            outcomes.append(run(task, model, str(models), Path(where)))
+        told(outcomes[-1])
+    return outcomes
+
+
+def told(outcome: Outcome) -> None:
+    print(f"{outcome.task.name}: {'good' if outcome.good else 'bad'}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=DEFAULT)
     parser.add_argument(
         "--models", default=os.environ.get("REFOLD_MODELS", ""), metavar="DIR"
     )
+    parser.add_argument(
+        "--calls", choices=["schema", "text", "auto", "native"], default="schema"
+    )
     parser.add_argument("tasks", nargs="*", metavar="TASK", help="only these")
     found = parser.parse_args()
-    models = found.models or str(Path.home() / ".local/share/refold/models")
+    models = Path(found.models or Path.home() / ".local/share/refold/models")
     wanted = [t for t in TASKS if not found.tasks or t.name in found.tasks]
-    outcomes: list[Outcome] = []
-    for task in wanted:
-        with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
-            outcomes.append(run(task, found.model, models, Path(where)))
-        print(f"{task.name}: {'good' if outcomes[-1].good else 'bad'}", flush=True)
+    if found.calls == "schema":
+        outcomes = all_run(found.model, models, wanted)
+    else:
+        os.environ["REFOLD_MODELS"] = str(models)  # where the agent looks for it
+        outcomes = anyio.run(all_talked, found.model, models, found.calls, wanted)
     report(found.model, outcomes)
 
 

@@ -31,7 +31,12 @@ class BadInput(RefoldError):
 
 
 class ProviderError(RefoldError):
-    """The model could not be asked, or did not answer."""
+    """The model could not be asked, or did not answer.
+
+    `answer`: what came back all the same, byte by byte.
+    """
+
+    answer: bytes = b""
 
 
 class Overloaded(ProviderError):

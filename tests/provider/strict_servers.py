@@ -5,6 +5,7 @@ Each takes a request's body and says what is wrong with it, "" if nothing.
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +13,8 @@ from refold.testing.scripted import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard
 
+PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
+GEMINI = {"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 LEGAL = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
 
@@ -41,7 +44,7 @@ def complaint(wire: WireName, body: dict[str, Any]) -> str:
     }[wire]
     try:
         check(body[name])
-    except AssertionError as error:
+    except (AssertionError, ValueError) as error:
         return str(error) or "invalid"
     return ""
 
@@ -69,6 +72,11 @@ def _anthropic(messages: list[dict[str, Any]]) -> None:
                 assert block["text"].strip(), "text must contain non-whitespace"
             if block["type"] == "thinking":
                 assert block["signature"], "thinking without its signature"
+            if block["type"] == "tool_result":
+                _anthropic_result(block)
+            if block["type"] == "image":
+                assert message["role"] == "user", "only people show pictures"
+                _anthropic_image(block)
         uses = [b for b in blocks if b["type"] == "tool_use"]
         waiting = [b["id"] for b in uses]
         for use in uses:
@@ -81,6 +89,49 @@ def _anthropic(messages: list[dict[str, Any]]) -> None:
     assert not waiting, "a call without its result"
 
 
+def _anthropic_result(block: dict[str, Any]) -> None:
+    inner = block.get("content", "")
+    assert inner or not block.get("is_error"), (
+        "content cannot be empty if `is_error` is true"
+    )
+    for each in inner if isinstance(inner, list) else []:
+        if each["type"] == "text":
+            assert each["text"].strip(), "text must contain non-whitespace"
+        else:
+            assert not block.get("is_error"), (
+                "all content must be type `text` if `is_error` is true"
+            )
+            _anthropic_image(each)
+
+
+def _anthropic_image(block: dict[str, Any]) -> None:
+    assert block["type"] == "image", f"no such block: {block['type']}"
+    assert block["source"]["type"] == "base64"
+    assert block["source"]["media_type"] in PICTURES, "not a kind of picture"
+    b64decode(block["source"]["data"], validate=True)
+
+
+def _data_url(url: str) -> None:
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    assert kind in PICTURES, "not a kind of picture"
+    b64decode(data, validate=True)
+
+
+def _content(content: Any, text: str, image: str) -> None:
+    """What a person says: words, or words and pictures."""
+    assert content, "an empty message"
+    if isinstance(content, str):
+        assert content.strip(), "an empty message"
+        return
+    for part in content:
+        if part["type"] == text:
+            assert part["text"].strip(), "empty words"
+            continue
+        assert part["type"] == image, f"no such part: {part['type']}"
+        url = part["image_url"]
+        _data_url(url["url"] if image == "image_url" else url)
+
+
 def _openai(messages: list[dict[str, Any]]) -> None:
     assert messages, "no messages"
     assert messages[-1]["role"] in ("user", "tool"), "nothing to answer"
@@ -90,10 +141,14 @@ def _openai(messages: list[dict[str, Any]]) -> None:
         if message["role"] == "tool":
             assert message["tool_call_id"] in waiting, "a result nobody waits for"
             waiting.remove(message["tool_call_id"])
-            assert isinstance(message["content"], str)
+            assert isinstance(message["content"], str), "a result holds only text"
             continue
         assert not waiting, f"calls without results: {waiting}"
         calls = message.get("tool_calls", [])
+        if message["role"] == "user":
+            _content(message["content"], "text", "image_url")
+        else:
+            assert isinstance(message["content"], str | None), "only people show pictures"
         assert calls or message["content"], "an empty message"
         for call in calls:
             assert call["id"] not in seen, "ids must be unique"
@@ -114,7 +169,8 @@ def _responses(items: list[dict[str, Any]]) -> None:
         if kind == "function_call_output":
             assert item["call_id"] in waiting, "a result nobody waits for"
             waiting.remove(item["call_id"])
-            assert isinstance(item["output"], str)
+            if not isinstance(item["output"], str):
+                _content(item["output"], "input_text", "input_image")
             continue
         if kind == "function_call":
             assert item["call_id"] not in seen, "ids must be unique"
@@ -133,7 +189,10 @@ def _responses(items: list[dict[str, Any]]) -> None:
             continue
         assert kind == "message", f"no such item: {kind}"
         assert not waiting, f"calls without results: {waiting}"
-        assert item["content"].strip(), "an empty message"
+        if item["role"] == "user":
+            _content(item["content"], "input_text", "input_image")
+        else:
+            assert item["content"].strip(), "an empty message"
         assert item.get("phase", "commentary") in ("commentary", "final_answer")
         assert item["role"] == "assistant" or "phase" not in item
     assert not waiting, f"calls without results: {waiting}"
@@ -154,8 +213,13 @@ def _gemini(contents: list[dict[str, Any]]) -> None:
         parts = content["parts"]
         assert parts, "an empty content"
         for part in parts:
-            data = {"text", "functionCall", "functionResponse"} & set(part)
+            data = {"text", "functionCall", "functionResponse", "inlineData"} & set(part)
             assert len(data) == 1, "a part is one thing"
+            shown = [part] if "inlineData" in part else []
+            for each in shown + part.get("functionResponse", {}).get("parts", []):
+                assert content["role"] == "user", "only people show pictures"
+                assert each["inlineData"]["mimeType"] in GEMINI, "not a kind of picture"
+                b64decode(each["inlineData"]["data"], validate=True)
             assert part.get("text") != "" or "thoughtSignature" in part, "empty words"
         answered = [p["functionResponse"] for p in parts if "functionResponse" in p]
         assert len(answered) == len(waiting), "as many responses as calls"
@@ -178,6 +242,9 @@ def _ollama(messages: list[dict[str, Any]]) -> None:
     waiting: list[str] = []
     for message in messages:
         assert isinstance(message["content"], str), "content must be a string"
+        for image in message.get("images", []):
+            assert message["role"] != "assistant", "only people show pictures"
+            b64decode(image, validate=True)
         if message["role"] == "tool":
             assert waiting, "a result nobody waits for"
             assert message["tool_name"] == waiting.pop(0), "another tool's result"

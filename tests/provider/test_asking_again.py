@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import anyio
 import pytest
-from wires import asking, heard, words
+from wires import asking, heard, message, request, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.failures import retry_after
-from refold.provider.port import Delta, Done, Provider, Retrying, TextDelta
+from refold.provider.port import Came, Delta, Done, Provider, Retrying, Sent, TextDelta
 from refold.provider.retry import Backoff, Patient
 from refold.testing.faulty import FaultyProvider
 from refold.testing.scripted import Reply
@@ -183,3 +183,16 @@ def test_retry_after_is_seconds_or_a_date(
     headers: dict[str, str], seconds: float | None
 ) -> None:
     assert retry_after(headers, now=60.0) == seconds
+
+
+def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
+    async def use() -> list[Delta]:
+        good = answer("anthropic", Reply("Yes."))
+        async with asking("anthropic", BUSY, good) as (provider, _):
+            asked = request(message("user", "?"), trace=True)
+            return await heard(patient(provider), asked)
+
+    found = anyio.run(use)
+
+    assert words(found) == "Yes."
+    assert [type(d) for d in found[:4]] == [Sent, Came, Retrying, Sent]

@@ -11,29 +11,51 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from msgspec import Raw
+from msgspec.structs import replace
+from strict_servers import complaint
 from test_history_is_always_valid import conversations
-from wires import CONVERSATION, heard, message, request, said
+from wires import (
+    CAT,
+    CONVERSATION,
+    KEY,
+    PICTURES,
+    TOOLS,
+    heard,
+    message,
+    request,
+    said,
+    words,
+)
 
+from refold.engine.draft import Draft
+from refold.errors import ProviderError
 from refold.provider.catalog import connect, find
-from refold.provider.port import TextDelta, ThinkingDelta
+from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.provider.spec import ProviderSpec, Quirks
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import SSE, answer, sse
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.messages import Message, Thinking, ToolCall, ToolResult
+from refold.values.usage import Usage
 
 
 def asked(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
     """The messages that one provider sends for each of these talks."""
+    return [body["messages"] for body in bodies(name, *talks, pictures=PICTURES)]
+
+
+def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, Any]]:
+    """What one provider sends for each of these talks."""
     spec = find(name)
 
     async def use() -> list[list[dict[str, Any]]]:
         good = answer("openai-chat", Reply("Yes."))
         async with wire_server(*(good for _ in talks)) as server:
-            environ = {spec.url_env: server.url, spec.key_env: "k"}
-            async with aclosing(connect(spec, environ)) as provider:
+            there = replace(spec, base_url=server.url)
+            async with aclosing(connect(there, {spec.key_env: KEY})) as provider:
                 for talk in talks:
-                    await heard(provider, request(*talk))
-            return [msgspec.json.decode(h.body)["messages"] for h in server.heard]
+                    await heard(provider, request(*talk, **more))
+            return [msgspec.json.decode(h.body) for h in server.heard]
 
     return anyio.run(use)
 
@@ -72,6 +94,27 @@ def test_any_conversation_is_valid_for_mistral(talk: Sequence[Message]) -> None:
     (messages,) = asked("mistral", talk)
 
     assert mistral_refuses(messages) == ""
+
+
+def test_mistral_is_shown_the_pictures_of_results_after_an_answer() -> None:
+    calls = [ToolCall(f"call-{n}", "look", Raw(b"{}")) for n in (1, 2)]
+    results = [ToolResult(call.id, "a cat", pictures=(CAT,)) for call in calls]
+    talk = [
+        message("user", "?", CAT),
+        message("assistant", *calls),
+        message("tool", *results),
+    ]
+
+    (shown,) = asked("mistral", talk)
+    (more,) = asked("mistral", [*talk, message("user", "And?")])
+
+    assert [m["role"] for m in shown] == [
+        "user", "assistant", "tool", "tool", "assistant", "user",
+    ]  # fmt: skip
+    assert more[: len(shown)] == shown
+    for messages in (shown, more):
+        assert mistral_refuses(messages) == ""
+        assert str(messages).count("iVBORyBjYXQ=") == 3
 
 
 def test_what_mistral_is_sent_only_grows_at_the_end() -> None:
@@ -121,3 +164,239 @@ def test_mistrals_models_that_think_say_things_in_bits() -> None:
     found = said("openai-chat", Answer(body, headers=SSE))
 
     assert found[:-1] == [ThinkingDelta("Hm."), TextDelta("Yes.")]
+
+
+SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
+
+
+@pytest.mark.parametrize(
+    ("name", "effort"),
+    [
+        ("openrouter", {"reasoning": {"effort": "max"}}),
+        ("groq", {"reasoning_effort": "max"}),
+        ("mistral", {"reasoning_effort": "max"}),
+        ("vllm", {"reasoning_effort": "max"}),
+    ],
+)
+def test_each_server_is_told_of_effort_in_its_own_field(
+    name: str, effort: dict[str, Any]
+) -> None:
+    (body,) = bodies(name, CONVERSATION[:1], effort="max")
+
+    fields = ("reasoning", "reasoning_effort")
+    assert {f: body[f] for f in fields if f in body} == effort
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("openrouter", True), ("xai", True), ("vllm", False), ("groq", False)],
+)
+def test_a_schema_goes_beside_tools_only_where_it_leaves_calls_alone(
+    name: str, told: bool
+) -> None:
+    (beside,) = bodies(name, CONVERSATION[:1], schema=SCHEMA, tools=TOOLS)
+    (alone,) = bodies(name, CONVERSATION[:1], schema=SCHEMA)
+
+    wanted = {"name": "answer", "schema": msgspec.json.decode(SCHEMA), "strict": False}
+    format_ = {"type": "json_schema", "json_schema": wanted}
+    assert beside.get("response_format") == (format_ if told else None)
+    assert alone["response_format"] == format_
+
+
+def served(
+    spec: ProviderSpec,
+    *answers: Answer,
+    talk: Sequence[Message] = CONVERSATION[:1],
+    **more: Any,
+) -> tuple[list[list[Delta]], list[dict[str, Any]]]:
+    """What is heard of each answer, and what was sent for it."""
+
+    async def use() -> tuple[list[list[Delta]], list[dict[str, Any]]]:
+        async with wire_server(*answers) as server:
+            environ = {spec.url_env: server.url, spec.key_env: KEY}
+            async with aclosing(connect(spec, environ)) as provider:
+                found = [await heard(provider, request(*talk, **more)) for _ in answers]
+            return found, [msgspec.json.decode(h.body) for h in server.heard]
+
+    return anyio.run(use)
+
+
+def streamed(*deltas: dict[str, Any], **usage: Any) -> Answer:
+    chunks = [{"choices": [{"delta": delta}]} for delta in deltas]
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": None}
+    last = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, **usage}}
+    return Answer(b"".join(map(sse, [*chunks, end, last])), headers=SSE)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        ({"cost": 0.00042}, 0.00042),
+        ({"cost": 0}, 0.0),
+        ({"cost": 0.25, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, 0.75),
+        ({"cost": 0.01, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.2}}, 0.01),
+        ({"cost": {"total_cost": 0.1}}, None),  # Perplexity's
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_openrouter_tells_what_an_answer_cost(
+    usage: dict[str, Any], cost: float | None
+) -> None:
+    ((*_, done),), (body,) = served(
+        find("openrouter"), streamed({"content": "Yes."}, **usage)
+    )
+
+    assert done == Done(Usage(fresh=5, output=2), "end", cost=cost)
+    assert body["usage"] == {"include": True}
+
+
+DETAILS = [
+    {"type": "reasoning.text", "text": "Clo", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.text", "text": "uds?", "index": 0, "signature": None},
+    {"type": "reasoning.text", "signature": "c2ln", "index": 0},
+    {"type": "reasoning.encrypted", "data": "eHg=", "id": "a", "index": 1},
+    {"type": "reasoning.encrypted", "data": "eXk=", "id": "b", "index": 1},
+]
+WHOLE = [
+    {
+        "type": "reasoning.text",
+        "text": "Clouds?",
+        "format": "anthropic-claude-v1",
+        "index": 0,
+        "signature": "c2ln",
+    },
+    *DETAILS[3:],
+]
+
+
+def called_for(answered: Message) -> list[Message]:
+    results = [ToolResult(call.id, "clouds") for call in answered.calls]
+    return [message("user", "?"), answered, message("tool", *results)]
+
+
+def drafted(found: list[Delta]) -> Message:
+    made = Draft(1, "openrouter/m", lambda _model, _usage: None)
+    for delta in found:
+        made.add(delta)
+    whole = made.whole()
+    assert whole is not None
+    return whole.message
+
+
+def test_openrouter_gets_its_reasoning_back_whole_and_nobody_else_does() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "look", "arguments": "{}"}}
+    thought = [
+        {"reasoning": detail.get("text"), "reasoning_details": [detail]}
+        for detail in DETAILS
+    ]
+    spoken = streamed(
+        *thought[:3], {"content": "Let me look."}, {"tool_calls": [call]}, *thought[3:]
+    )
+
+    ((found,), _) = served(find("openrouter"), spoken)
+    answered = drafted(found)
+    (again,) = asked("openrouter", called_for(answered))
+    (other,) = asked("groq", called_for(answered))
+
+    text = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
+    assert text == "Clouds?"
+    assert again[1]["reasoning_details"] == WHOLE
+    assert "reasoning_details" not in str(other)
+    assert complaint("openai-chat", {"messages": again}) == ""
+
+
+def test_details_alone_are_heard_as_thinking_and_kept_by_nobody_else() -> None:
+    spoken = streamed(*({"reasoning_details": [detail]} for detail in DETAILS))
+
+    ((found,), _) = served(find("groq"), spoken)
+
+    assert found[:-1] == [ThinkingDelta("Clo"), ThinkingDelta("uds?")]
+
+
+def test_reasoning_that_is_refused_is_left_out_once_and_for_all() -> None:
+    sealed = Thinking("", "openrouter", Raw(msgspec.json.encode(WHOLE)))
+    answered = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
+    no = Answer(b'{"error":{"message":"Invalid `signature` in `thinking` block"}}', 400)
+    good = streamed({"content": "Yes."})
+    spec = find("openrouter")
+
+    async def use() -> list[bool]:
+        async with wire_server(no, good, good) as server:
+            environ = {spec.url_env: server.url, spec.key_env: KEY}
+            async with aclosing(connect(spec, environ)) as provider:
+                for _ in range(2):
+                    await heard(provider, request(*called_for(answered)))
+            return [b"reasoning_details" in h.body for h in server.heard]
+
+    assert anyio.run(use) == [True, False, False]
+
+
+@pytest.mark.parametrize("data", [b"null", b"{}", b"[", b'"x"'])
+def test_reasoning_that_cannot_be_read_does_not_go_back(data: bytes) -> None:
+    answered = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
+
+    (sent,) = asked("openrouter", [message("user", "?"), answered, message("user", "?")])
+
+    assert "reasoning_details" not in sent[1]
+
+
+# One that does not stream.
+
+SILENT = ProviderSpec(
+    "silent", "openai-chat", "Silent", "http://127.0.0.1:1", "SILENT_URL", "SILENT_KEY",
+    quirks=Quirks(stream=False, details="silent"),
+)  # fmt: skip
+ANSWER: dict[str, Any] = {
+    "model": "gpt-1",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {
+                "role": "assistant",
+                "content": "Let me look. ☂",
+                "reasoning_content": "Clouds?",
+                "tool_calls": [
+                    {"id": "a", "function": {"name": "look", "arguments": "{}"}},
+                    {"id": "a", "function": {"name": "book", "arguments": '{"n":1}'}},
+                ],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 2, "cost": 0.5},
+}
+JSON = {"content-type": "application/json"}
+
+
+def test_a_server_that_does_not_stream_says_the_same_at_once() -> None:
+    body = msgspec.json.encode(ANSWER)
+    cut = tuple(body[at : at + 9] for at in range(0, len(body), 9))
+
+    ((found,), (sent,)) = served(SILENT, Answer(cut, headers=JSON))
+
+    assert found == [
+        ThinkingDelta("Clouds?"),
+        TextDelta("Let me look. ☂"),
+        CallDelta(0, "{}", "a", "look"),
+        CallDelta(1, '{"n":1}', "a", "book"),
+        Done(Usage(fresh=5, output=2), "calls", "gpt-1", cost=0.5),
+    ]
+    assert sent["stream"] is False
+    assert "stream_options" not in sent
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b'{"choices":[', b'{"choices":[]}', b'{"error":{"message":"broken"}}'],
+)
+def test_half_an_answer_at_once_is_none(body: bytes) -> None:
+    with pytest.raises(ProviderError):
+        served(SILENT, Answer(body, headers=JSON))
+
+
+def test_words_that_come_at_once_are_whole() -> None:
+    said_at_once = {"choices": [{"finish_reason": "stop", "message": {"content": "abc🌧️."}}]}
+
+    ((found,), _) = served(SILENT, Answer(msgspec.json.encode(said_at_once), headers=JSON))
+
+    assert words(found) == "abc🌧️."

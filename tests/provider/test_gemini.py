@@ -181,9 +181,21 @@ def test_an_end_that_leaves_no_answer_is_an_error_that_says_why(
 
 
 def test_a_prompt_that_is_blocked_is_a_refusal() -> None:
-    found = raw({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": COUNTS})
+    feedback = {"blockReason": "SAFETY", "blockReasonMessage": "Not that."}
 
-    assert found == [msgspec.structs.replace(DONE, stop="refused", model="")]
+    plain = raw({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": COUNTS})
+    explained = raw({"promptFeedback": feedback, "usageMetadata": COUNTS})
+
+    refused = msgspec.structs.replace(DONE, stop="refused", model="")
+    assert plain == [msgspec.structs.replace(refused, why="SAFETY")]
+    assert explained == [msgspec.structs.replace(refused, why="Not that.")]
+
+
+def test_a_refusal_says_why_in_the_providers_words() -> None:
+    found = stream(chunk({"text": "Ye"}), finish="SPII", finishMessage="A number of yours.")
+
+    assert isinstance(found[-1], Done)
+    assert (found[-1].stop, found[-1].why) == ("refused", "A number of yours.")
 
 
 def test_a_stream_that_closes_before_a_reason_is_no_answer() -> None:
@@ -308,7 +320,7 @@ def test_a_model_that_cannot_think_is_asked_without() -> None:
 
 
 def draft(found: list[Delta]) -> Message:
-    made = Draft(1, "gemini/g")
+    made = Draft(1, "gemini/g", lambda _model, _usage: None)
     for delta in found:
         made.add(delta)
     whole = made.whole()

@@ -10,13 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from strict_servers import complaint, strict
-from wires import CONVERSATION, ITEM, SIGNED, WIRES, asking, heard, message, request, words
+from wires import (
+    BLOB,
+    CONVERSATION,
+    ITEM,
+    PICTURES,
+    SIGNED,
+    WIRES,
+    asking,
+    heard,
+    message,
+    request,
+    words,
+)
 
 from refold.provider import anthropic, gemini, ollama, openai_chat, responses
 from refold.provider.encoded import Encoded
 from refold.provider.port import Request
 from refold.testing.wire_answers import WireName
-from refold.values.messages import Message, Thinking, ToolCall, ToolResult
+from refold.values.messages import Image, Message, Thinking, ToolCall, ToolResult
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=8)
 ARGUMENTS = st.one_of(
@@ -47,10 +59,19 @@ CALLED = st.lists(
 )
 
 
+IMAGE = st.builds(
+    Image,
+    st.sampled_from([BLOB, "b" * 64]),
+    st.sampled_from(["image/png", "image/gif", "image/heic", "image/svg+xml", "?"]),
+    ANYTHING,
+)
+IMAGES = st.lists(IMAGE, max_size=2).map(tuple)
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
     """A talk as the engine would tell it: every call answered by the next message."""
-    found = [message("user", draw(ANYTHING))]
+    found = [message("user", draw(ANYTHING), *draw(IMAGES))]
     for number in range(draw(st.integers(0, 4))):
         called = draw(CALLED)
         calls = [
@@ -60,9 +81,13 @@ def conversations(draw: st.DrawFn) -> list[Message]:
         said = draw(st.lists(st.one_of(ANYTHING, THINKING), max_size=3))
         found.append(message("assistant", *said, *calls))
         if calls:
-            results = [ToolResult(c.id, draw(ANYTHING), draw(st.booleans())) for c in calls]
+            results = [
+                ToolResult(c.id, draw(ANYTHING), draw(st.booleans()), draw(IMAGES))
+                for c in calls
+            ]
             found.append(message("tool", *results))
-        found += [message("user", w) for w in draw(st.lists(ANYTHING, min_size=not calls))]
+        said = draw(st.lists(st.one_of(ANYTHING, IMAGE), min_size=not calls))
+        found += [message("user", each) for each in said]
     return found
 
 
@@ -75,21 +100,25 @@ def _gemini(asked: Request) -> bytes:
     called: dict[str, gemini.Called] = {}
     for spoken in asked.messages:
         called |= gemini.calls_of(spoken.message)
-    encoded = Encoded(lambda m: gemini.message_to_wire(m, called, "filled"))
-    return gemini.to_wire(asked, encoded.join(asked.messages))
+    encoded = Encoded(
+        lambda m, _: gemini.message_to_wire(
+            m, called=called, manner=gemini.Manner("filled")
+        )
+    )
+    return gemini.to_wire(asked, encoded.join(asked.messages, asked.pictures))
 
 
 def _ollama(asked: Request) -> bytes:
     names = {c.id: c.name for s in asked.messages for c in s.message.calls}
-    encoded = Encoded(lambda m: ollama.message_to_wire(m, names))
-    return ollama.to_wire(asked, encoded.join(asked.messages), 4096)
+    encoded = Encoded(lambda m, p: ollama.message_to_wire(m, p, names=names))
+    return ollama.to_wire(asked, encoded.join(asked.messages, asked.pictures), 4096)
 
 
 def _plain(
     wire: ModuleType,
 ) -> Callable[[Request], bytes]:
     return lambda asked: wire.to_wire(
-        asked, Encoded(wire.message_to_wire).join(asked.messages)
+        asked, Encoded(wire.message_to_wire).join(asked.messages, asked.pictures)
     )
 
 
@@ -109,7 +138,9 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
 def test_any_conversation_is_valid(
     wire: WireName, talk: Sequence[Message], system: str
 ) -> None:
-    assert complaint(wire, body(wire, request(*talk, system=system))) == ""
+    asked = request(*talk, system=system, pictures=PICTURES)
+
+    assert complaint(wire, body(wire, asked)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -118,7 +149,9 @@ def test_any_conversation_is_valid(
 def test_any_small_conversation_is_valid(
     wire: WireName, talk: Sequence[Message], system: str
 ) -> None:
-    assert complaint(wire, body(wire, request(*talk, system=system))) == ""
+    asked = request(*talk, system=system, pictures=PICTURES)
+
+    assert complaint(wire, body(wire, asked)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -144,6 +177,42 @@ def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> Non
 )
 def test_the_strict_servers_do_refuse(wire: WireName, wrong: tuple[Message, ...]) -> None:
     assert complaint(wire, body(wire, request(*wrong))) != ""
+
+
+PICTURE: dict[WireName, tuple[str, dict[str, object]]] = {
+    "openai-chat": ("messages", {"role": "tool", "tool_call_id": "call-1", "content": [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ]}),
+    "anthropic": ("messages", {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "call-1", "is_error": True, "content": [
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        ]},
+    ]}),
+    "openai-responses": ("input", {"type": "function_call_output", "call_id": "call-1", "output": [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ]}),
+    "gemini": ("contents", {"role": "user", "parts": [
+        {"functionResponse": {"name": "look", "response": {}, "parts": [
+            {"inlineData": {"mimeType": "image/gif", "data": "AAAA"}},
+        ]}},
+    ]}),
+    "ollama": ("messages", {"role": "tool", "tool_name": "look", "content": "", "images": ["no base64"]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_strict_servers_refuse_a_picture_where_it_may_not_stand(wire: WireName) -> None:
+    call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
+    result = message("tool", ToolResult("call-1", "clouds"))
+    good = body(wire, request(message("user", "?"), call, result))
+    name, wrong = PICTURE[wire]
+    talk = good[name]
+    assert isinstance(talk, list)
+    assert complaint(wire, good) == ""
+
+    refused = complaint(wire, {**good, name: [*talk[:-1], wrong]})
+
+    assert refused != ""
 
 
 SEALS = {

@@ -163,7 +163,8 @@ def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
 
     found = stream(*item(0, call(0), text("Ye")), end=ended(**more))
 
-    assert found[-1] == Done(Usage(), stop, "g")  # type: ignore[arg-type]
+    why = reason if stop == "refused" else ""
+    assert found[-1] == Done(Usage(), stop, "g", why=why)  # type: ignore[arg-type]
 
 
 def test_a_refusal_is_shown_and_named() -> None:
@@ -340,7 +341,7 @@ def test_a_refusal_after_the_first_words_is_told() -> None:
 
 
 def draft(found: list[Delta]) -> Any:
-    made = Draft(1, "openai/g")
+    made = Draft(1, "openai/g", lambda _model, _usage: None)
     for delta in found:
         made.add(delta)
     whole = made.whole()

@@ -56,6 +56,19 @@ FIXTURES = {
             "truncateAfterChunks": 3,
             "chunkSize": 5,
         },
+        *(
+            {
+                "match": {"userMessage": said},
+                "response": {"content": "Nobody reads this."},
+                "chaos": {rate: 1},
+            }
+            for said, rate in (
+                ("dropped", "dropRate"),
+                ("garbled", "malformedRate"),
+                ("hung up", "disconnectRate"),
+                ("limited", "rateLimitRate"),
+            )
+        ),
         {
             "match": {"userMessage": "hello"},
             "response": {"content": "Hello! ☂ How are you?"},
@@ -147,7 +160,15 @@ def test_thinking_is_kept_apart(wire: WireName, url: str) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
     ("said", "kind"),
-    [("busy", Overloaded), ("cut", Unreachable), ("nobody wrote this", ProviderError)],
+    [
+        ("busy", Overloaded),
+        ("cut", Unreachable),
+        ("nobody wrote this", ProviderError),
+        ("dropped", Overloaded),
+        ("garbled", ProviderError),
+        ("hung up", Unreachable),
+        ("limited", Overloaded),
+    ],
 )
 def test_what_goes_wrong_is_an_error(
     wire: WireName, url: str, said: str, kind: type[ProviderError]

@@ -10,8 +10,10 @@ from wires import heard, message, request, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong
 from refold.provider.catalog import connect, find
+from refold.provider.fallback import Fallback
 from refold.provider.port import CallDelta, Delta, Retrying
 from refold.provider.retry import Backoff, Patient
+from refold.testing.clock import Clock
 from refold.values.tools import ToolSpec
 
 pytest.importorskip("llmock", reason="llmock is not installed")
@@ -24,12 +26,23 @@ pytestmark = [
 ]
 
 WIRES = ("anthropic", "openai", "openai-chat", "gemini")
+# The last three speak Chat too, each as its own vendor does.
+VENDORS = (*WIRES, "mistral", "groq", "xai")
 QUICK = Backoff(first=0.3)
 TOOL = ToolSpec(
     "look",
     "Look out of the window.",
     Raw(b'{"type":"object","properties":{"where":{"type":"string"}},"required":["where"]}'),
 )
+
+
+def environ(llmock: Any) -> dict[str, str]:
+    """Where it is, as every one of our providers looks for it."""
+    found = dict(llmock.env())
+    for name in ("mistral", "groq", "xai"):
+        spec = find(name)
+        found |= {spec.url_env: llmock.base_url(name), spec.key_env: "llmock-test-key"}
+    return found
 
 
 def asked(
@@ -39,7 +52,7 @@ def asked(
     spec = find(name)
 
     async def use() -> list[list[Delta]]:
-        provider = connect(spec, llmock.env(), idle=idle)
+        provider = connect(spec, environ(llmock), idle=idle)
         patient = Patient(provider, QUICK, dice=lambda: 1.0)
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
         found: list[list[Delta]] = []
@@ -88,7 +101,7 @@ def test_what_passes_by_itself_is_survived(
     clean(llmock)
 
 
-@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("name", VENDORS)
 @pytest.mark.parametrize("kind", ["truncate", "disconnect", "corrupt"])
 def test_half_an_answer_is_an_error_and_asking_again_is_left_to_others(
     llmock: Any, name: str, kind: str
@@ -103,7 +116,7 @@ def test_half_an_answer_is_an_error_and_asking_again_is_left_to_others(
     clean(llmock)
 
 
-@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("name", VENDORS)
 def test_a_stream_that_stalls_is_given_up(llmock: Any, name: str) -> None:
     llmock.stall(after_chunks=5, seconds=3).reply("No rain at all, and none to come.")
 
@@ -112,7 +125,7 @@ def test_a_stream_that_stalls_is_given_up(llmock: Any, name: str) -> None:
     llmock.assert_resilient(strict=True)
 
 
-@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("name", VENDORS)
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_will_not_change_is_not_asked_again(
     llmock: Any, name: str, status: int
@@ -125,10 +138,10 @@ def test_what_will_not_change_is_not_asked_again(
     llmock.assert_resilient(strict=True)
 
 
-@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("name", VENDORS)
 def test_its_errors_are_what_they_are_out_there(llmock: Any, name: str) -> None:
     async def use() -> list[type[ProviderError]]:
-        provider = connect(find(name), llmock.env())
+        provider = connect(find(name), environ(llmock))
         found: list[type[ProviderError]] = []
         for fault in (
             lambda: llmock.context_overflow(),
@@ -145,7 +158,7 @@ def test_its_errors_are_what_they_are_out_there(llmock: Any, name: str) -> None:
     assert anyio.run(use) == [TooLong, Refused, Overloaded]
 
 
-@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("name", VENDORS)
 def test_calls_are_read_whole_or_broken(llmock: Any, name: str) -> None:
     llmock.call_tool("look", {"where": "up"})
     (whole,) = asked(llmock, name)
@@ -157,3 +170,44 @@ def test_calls_are_read_whole_or_broken(llmock: Any, name: str) -> None:
     assert "".join(c.arguments for c in calls[0]).replace(" ", "") == '{"where":"up"}'
     assert calls[1]
     llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize("name", VENDORS)
+def test_a_first_word_that_does_not_come_is_given_up(llmock: Any, name: str) -> None:
+    llmock.slow_first_token(1, times=None).reply("No rain.")
+
+    assert asked(llmock, name, idle=0.2) == [[]]
+
+    llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_while_one_vendor_is_out_another_answers_and_is_not_kept_waiting(
+    llmock: Any, name: str
+) -> None:
+    down = "gemini" if name == "anthropic" else "anthropic"
+    llmock.outage(provider=down).reply("No rain.", times=None)
+
+    async def use() -> list[list[Delta]]:
+        links = [(f"{link}/m-1", connecting(llmock, link)) for link in (down, name)]
+        both = Fallback(links, clock=Clock())
+        asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
+        found = [await heard(both, asking) for _ in range(3)]
+        await both.aclose()
+        return found
+
+    found = anyio.run(use)
+
+    assert [words(f) for f in found] == ["No rain."] * 3
+    assert [f[-1].by for f in found] == [f"{name}/m-1"] * 3  # type: ignore[union-attr]
+    waited = [[d.wait for d in f if isinstance(d, Retrying)] for f in found]
+    assert [len(w) for w in waited] == [2, 0, 0]  # one try again, then the other one
+    clean(llmock)
+
+
+def connecting(llmock: Any, name: str) -> Callable[[], Patient]:
+    def make() -> Patient:
+        provider = connect(find(name), environ(llmock))
+        return Patient(provider, Backoff(retries=1, first=0.1))
+
+    return make

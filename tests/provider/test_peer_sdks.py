@@ -3,19 +3,34 @@
 What we let a server say in tests is not only what we think a provider says.
 """
 
+from base64 import b64decode
 from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from wires import CONVERSATION, KEY, TOOLS, heard, message, request, sent, spec_of
+from msgspec import Raw
+from msgspec.structs import replace
+from wires import (
+    CAT,
+    CONVERSATION,
+    KEY,
+    PICTURES,
+    TOOLS,
+    heard,
+    message,
+    request,
+    sent,
+    spec_of,
+)
 
 from refold.provider.catalog import connect
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, WireServer, wire_server
+from refold.values.messages import ToolCall, ToolResult
 from refold.values.usage import Usage
 
 pytestmark = pytest.mark.peer
@@ -167,10 +182,75 @@ def test_googles_client_reads_what_our_wire_reads() -> None:
     assert anyio.run(_serving, use, answer("gemini", REPLY)) == ours("gemini")
 
 
-def test_what_we_send_is_what_googles_client_would_send() -> None:
+# What they would send too: pictures, effort and a schema with it.
+
+SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
+TALK = (
+    message("user", "What is", CAT),
+    message("assistant", ToolCall("call-1", "look", Raw(b"{}"))),
+    message("tool", ToolResult("call-1", "a cat", pictures=(CAT,))),
+)
+MORE: dict[str, Any] = {
+    "pictures": PICTURES,
+    "schema": SCHEMA,
+    "session": "s-1",
+    "tools": TOOLS,
+}
+
+
+def shapes(shape: Any) -> set[str]:
+    """The fields of a typed dictionary, its parents' too."""
+    from typing import get_type_hints
+
+    return set(get_type_hints(shape, include_extras=True))
+
+
+def validate(shape: Any, body: dict[str, Any]) -> None:
+    """Has it the shape, all the way down?
+
+    What a client takes as any iterable is validated only when somebody looks, which
+    nobody does here; so those are lists.
+    """
+    from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
+
+    def eager(schema: Any) -> Any:
+        match schema:
+            case {"type": "generator", **more}:
+                return {"type": "list", **eager(more)}
+            case dict():
+                return {name: eager(inner) for name, inner in schema.items()}
+            case list() | tuple():
+                return [eager(inner) for inner in schema]
+            case _:
+                return schema
+
+    SchemaValidator(eager(TypeAdapter(shape).core_schema)).validate_python(body)
+
+
+@pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-sonnet-5-5"])
+@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_what_we_send_has_the_shape_of_anthropics_own_types(
+    talk: Any, model: str, effort: str
+) -> None:
+    params = pytest.importorskip("anthropic.types.message_create_params", reason="no SDK")
+
+    asked = request(*talk, system="Be brief.", model=model, effort=effort, **MORE)
+    body = sent("anthropic", asked)
+
+    shape = params.MessageCreateParamsStreaming
+    validate(shape, body)
+    assert set(body) <= shapes(shape)
+    assert str(body).count("'cache_control'") <= 4
+
+
+@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_what_we_send_is_what_googles_client_would_send(talk: Any) -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
-    body = sent("gemini", request(*CONVERSATION, tools=TOOLS, tool_choice="none"))
+    asked = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
+    body = sent("gemini", asked)
 
     contents = [genai.types.Content.model_validate(c) for c in body["contents"]]
     tools = [genai.types.Tool.model_validate(t) for t in body["tools"]]
@@ -180,21 +260,65 @@ def test_what_we_send_is_what_googles_client_would_send() -> None:
     assert again == body["contents"]
     assert tools[0].function_declarations[1].parameters_json_schema
     assert config.thinking_config.include_thoughts
+    assert config.thinking_config.thinking_level is genai.types.ThinkingLevel.XHIGH
+    assert config.response_json_schema == msgspec.json.decode(SCHEMA)
     assert choice.function_calling_config.mode == "NONE"
 
 
-def test_what_we_send_has_the_shape_of_openais_own_types() -> None:
+@pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
+@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_what_we_send_has_the_shape_of_openais_own_types(talk: Any, effort: str) -> None:
     responses = pytest.importorskip("openai.types.responses", reason="no SDK of theirs")
-    from pydantic import TypeAdapter
 
-    body = sent("openai-responses", request(*CONVERSATION, tools=TOOLS))
+    body = sent("openai-responses", request(*talk, effort=effort, **MORE))
 
     shape = responses.response_create_params.ResponseCreateParamsStreaming
-    TypeAdapter(shape).validate_python(body, strict=False)
+    validate(shape, body)
     known = set(shape.__annotations__) | set(
         responses.response_create_params.ResponseCreateParamsBase.__annotations__
     )
     assert set(body) <= known
+
+
+@pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
+@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_what_we_send_a_chat_server_has_the_shape_of_openais_own_types(
+    talk: Any, effort: str
+) -> None:
+    params = pytest.importorskip(
+        "openai.types.chat.completion_create_params", reason="no SDK"
+    )
+
+    asked = request(*talk, effort=effort, max_output=9, **MORE)
+    there = replace(spec_of("openai-chat"), url_env="")  # not another server in its place
+    body = sent("openai-chat", asked, spec=there)
+
+    shape = params.CompletionCreateParamsStreaming
+    validate(shape, body)
+    assert set(body) <= shapes(shape)
+    assert {"response_format", "prompt_cache_key", "max_completion_tokens"} <= set(body)
+
+
+@pytest.mark.parametrize(("told", "shown"), [(CONVERSATION, 0), (TALK, 2)])
+def test_what_we_send_is_what_ollamas_client_would_send(told: Any, shown: int) -> None:
+    types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
+
+    asked = request(*told, effort="max", tool_choice="none", **MORE)
+    body = sent("ollama", asked)
+
+    found = types.ChatRequest.model_validate(body)
+    assert found.think is True
+    assert found.format == msgspec.json.decode(SCHEMA)
+    talk = [types.Message(**{**m, "images": _images(types, m)}) for m in body["messages"]]
+    again = [m.model_dump(exclude_none=True) for m in talk]
+    images = [image for m in again for image in m.get("images", ())]
+    assert [m["content"] for m in again] == [m["content"] for m in body["messages"]]
+    assert images == ["iVBORyBjYXQ="] * shown
+
+
+def _images(types: Any, message: dict[str, Any]) -> Any:
+    found = [types.Image(value=b64decode(image)) for image in message.get("images", ())]
+    return found or None
 
 
 def test_ollamas_client_reads_what_our_wire_reads() -> None:

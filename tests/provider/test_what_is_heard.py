@@ -157,6 +157,28 @@ def test_a_call_that_is_still_open_at_the_end_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("details", "why"),
+    [
+        ({"type": "refusal", "category": "bio", "explanation": "Too dangerous."}, "Too dangerous."),
+        ({"type": "refusal", "category": "cyber", "explanation": None}, "cyber"),
+        (None, ""),
+    ],
+)  # fmt: skip
+def test_anthropics_refusal_says_why(details: dict[str, Any] | None, why: str) -> None:
+    delta = {"stop_reason": "refusal", "stop_details": details}
+
+    found = anthropic({"type": "message_delta", "delta": delta})
+
+    assert found == [Done(Usage(fresh=5, output=2), "refused", "c", why=why)]
+
+
+def test_a_filter_in_the_way_says_so() -> None:
+    found = openai(choice(content="Ye"), finish="content_filter")
+
+    assert found[-1] == Done(Usage(), "refused", why="content_filter")
+
+
+@pytest.mark.parametrize(
     ("kind", "error"),
     [("overloaded_error", "Overloaded"), ("invalid_request_error", "Refused")],
 )
@@ -320,11 +342,11 @@ def test_data_over_several_lines_is_one_event() -> None:
 
 
 def test_ollama_is_asked_for_the_window_its_author_set() -> None:
-    from refold.provider.ollama import window_of
+    from refold.provider.ollama_shown import model_of
 
     info = {"llama.context_length": 131072}
     both = {"parameters": "stop x\nnum_ctx   16384", "model_info": info}
 
-    assert window_of(msgspec.json.encode({"model_info": info})) == 131072
-    assert window_of(msgspec.json.encode(both)) == 16384
-    assert window_of(b"{}") == window_of(b"<html>") == 0
+    assert model_of(msgspec.json.encode({"model_info": info})).window == 131072
+    assert model_of(msgspec.json.encode(both)).window == 16384
+    assert model_of(b"{}").window == model_of(b"<html>").window == 0

@@ -7,13 +7,24 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
-from wires import CONVERSATION, TOOLS, WIRES, asking, heard, message, request, sent
+from wires import (
+    CAT,
+    CONVERSATION,
+    PICTURES,
+    TOOLS,
+    WIRES,
+    asking,
+    heard,
+    message,
+    request,
+    sent,
+)
 
 from refold.provider.anthropic import message_to_wire, to_wire
 from refold.provider.encoded import Encoded
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.values.messages import Thinking, ToolCall, ToolResult
+from refold.values.messages import Message, Thinking, ToolCall, ToolResult
 
 ALL = request(*CONVERSATION, system="Be brief.", tools=TOOLS)
 
@@ -46,7 +57,16 @@ def test_anthropic_gets_blocks_of_speakers_that_alternate() -> None:
                 },
             ],
             "messages": [
-                {"role": "user", "content": [{"type": "text", "text": "Will it rain?"}]},
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "text",
+                            "text": "Will it rain?",
+                            "cache_control": {"type": "ephemeral"},
+                        }
+                    ],
+                },
                 {
                     "role": "assistant",
                     "content": [
@@ -363,10 +383,22 @@ def test_a_limit_of_output_has_another_name_on_each_wire() -> None:
     assert found["ollama"]["options"] == {"num_ctx": 4096, "num_predict": 99}
 
 
+SHOWN = (
+    message("user", "What is this?", CAT),
+    message("assistant", ToolCall("call-3", "look", Raw(b"{}"))),
+    message("tool", ToolResult("call-3", "a cat", pictures=(CAT,))),
+    *CONVERSATION[3:],
+)
+
+
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_is_sent_only_ever_grows_at_the_end(wire: WireName) -> None:
+@pytest.mark.parametrize("talk", [CONVERSATION, SHOWN], ids=["words", "pictures"])
+def test_what_is_sent_only_ever_grows_at_the_end(
+    wire: WireName, talk: tuple[Message, ...]
+) -> None:
     bodies = [
-        talk_in(sent(wire, request(*CONVERSATION[:n], tools=TOOLS))) for n in (1, 3, 4, 5)
+        talk_in(sent(wire, request(*talk[:n], tools=TOOLS, pictures=PICTURES)))
+        for n in (1, 3, 4, 5)
     ]
 
     for shorter, longer in pairwise(map(_blocks, bodies)):
@@ -454,9 +486,12 @@ def talk_in(body: dict[str, Any]) -> list[Any]:
 
 
 def _blocks(messages: list[dict[str, Any]]) -> list[Any]:
-    """Messages as a flat list: a message may take more blocks at its end."""
+    """Messages as a flat list: a message may take more blocks at its end.
+
+    Marks for a cache are left out: they say where to look, and are no content.
+    """
     return [
-        (m.get("role"), block)
+        (m.get("role"), {k: v for k, v in block.items() if k != "cache_control"})
         for m in messages
         for block in next(
             (m[n] for n in ("content", "parts") if isinstance(m.get(n), list)), [m]

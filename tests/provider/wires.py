@@ -1,12 +1,13 @@
 """What the tests of the wires share: one conversation, and how to have it."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from refold.provider.catalog import Connected, connect, find
 from refold.provider.port import Delta, Provider, Request, TextDelta
@@ -16,6 +17,7 @@ from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
 from refold.values.log import Log
 from refold.values.messages import (
+    Image,
     Message,
     Role,
     Spoken,
@@ -52,6 +54,10 @@ def request(*messages: Message, **more: Any) -> Request:
     return Request(Log(list(spoken)), **{"model": "m-1", **more})
 
 
+BLOB = "a" * 64
+CAT = Image(BLOB, "image/png", "cat.png")
+PICTURES = {BLOB: b"\x89PNG cat"}
+
 ITEM = b'{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"eHg="}'
 SIGNED = b'{"thoughtSignature":"Y2FsbA==","id":"g-1"}'
 CONVERSATION = (
@@ -81,18 +87,30 @@ def spec_of(wire: WireName) -> ProviderSpec:
     return find({"openai-responses": "openai"}.get(wire, wire))
 
 
+MODEL: dict[str, Any] = {"model_info": {"llama.context_length": 4096}}
+
+
 @asynccontextmanager
 async def asking(
-    wire: WireName, *answers: Answer | Callable[[Heard], Answer], idle: float = 5.0
+    wire: WireName,
+    *answers: Answer | Callable[[Heard], Answer],
+    idle: float = 5.0,
+    model: str = "m-1",
+    says: Mapping[str, Any] = MODEL,
+    spec: ProviderSpec | None = None,
 ) -> AsyncGenerator[tuple[Connected, WireServer], None]:
-    """A real client and a server with these answers. A window is known already."""
-    spec = spec_of(wire)
-    shown = [Answer(b'{"model_info":{"llama.context_length":4096}}')]
+    """A real client and a server with these answers.
+
+    Ollama has said already what `model` is like.
+    """
+    spec = spec or spec_of(wire)
+    shown = [Answer(msgspec.json.encode({**MODEL, **says}))]
     async with wire_server(*(shown if wire == "ollama" else []), *answers) as server:
         environ = {spec.url_env: server.url, spec.key_env: KEY}
-        async with aclosing(connect(spec, environ, idle=idle)) as provider:
+        there = spec if spec.url_env else replace(spec, base_url=server.url)
+        async with aclosing(connect(there, environ, idle=idle)) as provider:
             if wire == "ollama":
-                await provider.window("m-1")  # type: ignore[attr-defined]  # Ollama's own
+                await provider.window(model)  # type: ignore[attr-defined]  # Ollama's own
                 server.heard.clear()
             yield provider, server
 
@@ -107,11 +125,18 @@ def said(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Delta]:
     return anyio.run(use)
 
 
-def sent(wire: WireName, asked: Request) -> dict[str, Any]:
-    """The body that goes out for a request."""
+def sent(
+    wire: WireName,
+    asked: Request,
+    says: Mapping[str, Any] = MODEL,
+    spec: ProviderSpec | None = None,
+) -> dict[str, Any]:
+    """The body that goes out for a request. `says`: what Ollama says of the model."""
+    good = answer(wire, Reply("Yes."))
 
     async def use() -> bytes:
-        async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
+        opening = asking(wire, good, model=asked.model, says=says, spec=spec)
+        async with opening as (provider, server):
             await heard(provider, asked)
             return server.heard[0].body
 

@@ -1,51 +1,63 @@
 """Anthropic's Messages API.
 
-`to_wire` and `message_to_wire` say what we send, `from_wire` what an event of
-an answer means; all three are pure. `Anthropic` carries bytes between them.
-Every oddity of the API stands in one of them beside the words that explain it.
+`to_wire` and `message_to_wire` say what we send and are pure; what an event of
+an answer means says `anthropic_events`. `Anthropic` carries bytes between them.
 
-https://docs.anthropic.com/en/api/messages and …/messages-streaming
+https://docs.anthropic.com/en/api/messages
 """
 
+import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec import Raw
 
 from refold.provider import sendable
+from refold.provider.anthropic_events import TYPES, WIRE, Event, Reading, from_wire
+from refold.provider.conceding import Concessions
+from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
 from refold.provider.encoded import Encoded, Piece
-from refold.provider.failures import Trouble
 from refold.provider.http import Http
-from refold.provider.port import (
-    CallDelta,
-    Delta,
-    Done,
-    Request,
-    Stop,
-    TextDelta,
-    ThinkingDelta,
-)
+from refold.provider.pictured import REFUSED, Seen, blind, result, seen
+from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
-from refold.values.messages import Message, Part, Text, Thinking, ToolCall, ToolResult
-from refold.values.usage import Usage
+from refold.values.log import Log
+from refold.values.messages import (
+    Image,
+    Message,
+    Part,
+    Spoken,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 
-WIRE = "anthropic"
 VERSION = "2023-06-01"
 MOST_OUTPUT = 32_000  # tokens; the API wants a number, and every current model allows this
+MUCH_OUTPUT = 64_000  # every model that thinks as it sees fit allows this
+
+# What a model may refuse: pictures, a schema, room for long thoughts, to sum them up
+# for people, to think as much as it sees fit, to think at all, and each effort.
+Extra: TypeAlias = (
+    Literal["pictures", "schema", "room", "display", "adaptive", "thinking"] | Level
+)
 
 
-def to_wire(request: Request, messages: bytes) -> bytes:
+def to_wire(
+    request: Request, messages: bytes, without: frozenset[Extra] = frozenset()
+) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
     body: dict[str, Any] = {
         "model": clean(request.model),
         "max_tokens": request.max_output or MOST_OUTPUT,
         "stream": True,
         # Lets the server mark the last block of the talk for its cache, so that
-        # what we send only ever grows at the end.
+        # what we send only ever grows at the end. With the two below and that of
+        # `_marked`, all of the four marks that a request may have.
         "cache_control": _CACHED,
     }
     if system := sendable.text(request.system).strip():
@@ -59,18 +71,23 @@ def to_wire(request: Request, messages: bytes) -> bytes:
         body["tools"] = tools
         if request.tool_choice == "none":
             body["tool_choice"] = {"type": "none"}
+    body |= _thinking(request, without)
+    if sendable.schema(request) and "schema" not in without:
+        wanted = {"type": "json_schema", "schema": request.schema}
+        body["output_config"] = {**body.get("output_config", {}), "format": wanted}
     body["messages"] = Raw(b"[" + messages + b"]")
     return msgspec.json.encode(body)
 
 
-def message_to_wire(message: Message) -> Iterator[Piece]:
+def message_to_wire(message: Message, pictures: Pictures = NO_PICTURES) -> Iterator[Piece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 
     Results come directly after the answer that called, so they come first in
     the user's message, as the API wants them.
     """
     role = "assistant" if message.role == "assistant" else "user"
-    blocks = [block for part in message.parts for block in _blocks(part)]
+    blocks = [block for part in message.parts for block in _blocks(part, pictures)]
+    blocks += _of_failures(message, pictures)
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()  # "the final block in an assistant message cannot be thinking"
     if not blocks and role == "user":
@@ -80,154 +97,133 @@ def message_to_wire(message: Message) -> Iterator[Piece]:
         yield Piece(body, b'{"role":"%s","content":[' % role.encode(), b"]}")
 
 
-class Event(Struct, frozen=True):
-    """Any event of the stream; what a type does not have keeps its default."""
-
-    type: str
-    index: int = 0
-    message: "_Message | None" = None
-    content_block: "_Block | None" = None
-    delta: "_Delta | None" = None
-    usage: "_Usage | None" = None
-    error: "_Error | None" = None
-
-
-class Reading(Struct, frozen=True):
-    """What must be known of an answer's beginning to understand the rest."""
-
-    block: "_Block | None" = None  # the one that is open
-    fed: bool = False  # have arguments come for it?
-    called: bool = False
-    used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
-    stop: str = ""
-    model: str = ""
-
-
-def from_wire(
-    reading: Reading, event: Event
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
-    """What an event says, and how to read on. Unknown ones say nothing."""
-    match event:
-        case Event(type="content_block_delta", index=index, delta=_Delta() as delta):
-            return _continued(reading, index, delta)
-        case Event(
-            type="content_block_start", index=index, content_block=_Block() as block
-        ):
-            return _opened(replace(reading, block=block, fed=False), index, block)
-        case Event(type="content_block_stop", index=index):
-            return replace(reading, block=None), _closed(reading, index)
-        case Event(type="message_start", message=_Message(model, usage)):
-            return replace(reading, model=model, used=_updated(reading.used, usage)), ()
-        case Event(type="message_delta", delta=delta, usage=usage):
-            stop = (delta and delta.stop_reason) or reading.stop
-            return replace(reading, stop=stop, used=_updated(reading.used, usage)), ()
-        case Event(type="message_stop"):
-            return reading, _finished(reading)
-        case Event(type="error", error=error):
-            error = error or _Error()
-            status = _STATUS_OF.get(error.type, 500)
-            return reading, (Trouble(status, error.message or error.type),)
-        case _:
-            return reading, ()
-
-
 class Anthropic:
     """Claude, or whatever speaks its protocol."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
         self._encoded = Encoded(message_to_wire)
+        self._plain = Encoded(blind(message_to_wire))
+        self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        body = to_wire(request, self._encoded.join(request.messages))
-        reader = Reader(Events, Event, Reading(), from_wire, types=_TYPES)
-        return deltas(self._http, "/v1/messages", body, request.model, reader)
+        model = request.model
+
+        def ask() -> AsyncGenerator[Delta, None]:
+            without = self._concessions.of(model)
+            encoded = self._plain if "pictures" in without else self._encoded
+            messages = _marked(request, encoded)
+            body = to_wire(request, messages, without)
+            reader = Reader(Events, Event, Reading(), from_wire, types=TYPES)
+            return deltas(
+                self._http, "/v1/messages", body, model, reader, trace=request.trace
+            )
+
+        return self._concessions.stream(model, ask, _sent(request))
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
 
-class _Usage(Struct, frozen=True):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    output_tokens_details: dict[str, Any] | None = None
-
-
-class _Message(Struct, frozen=True):
-    model: str = ""
-    usage: _Usage | None = None
-
-
-class _Block(Struct, frozen=True):
-    type: str = ""
-    id: str = ""
-    name: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
-    input: Raw = Raw(b"{}")
-
-
-class _Delta(Struct, frozen=True):
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
-    stop_reason: str | None = None
-
-
-class _Error(Struct, frozen=True):
-    type: str = ""
-    message: str = ""
-
-
 _CACHED = {"type": "ephemeral"}
+_MARK = b',"cache_control":{"type":"ephemeral"}'
 
-_TYPES = frozenset(
-    {
-        "message_start",
-        "message_delta",
-        "message_stop",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "error",
-        "ping",
-    }
-)
-
-_STATUS_OF = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_ABOUT: dict[Extra, str] = {
+    "pictures": REFUSED,
+    "schema": r"output_config\.format|output_format|schema|grammar|structured",
+    "max": r"effort",
+    "xhigh": r"effort",
+    "high": r"effort",
+    "medium": r"effort",
+    "low": r"effort",
+    "room": r"max_tokens\b.*maximum",
+    "display": r"display",
+    "adaptive": r"adaptive",
+    "thinking": r"thinking",
 }
 
-_STOPS: dict[str, Stop] = {
-    "end_turn": "end",
-    "stop_sequence": "end",
-    "pause_turn": "end",
-    "tool_use": "calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "refused",
-}
+# Those that want to be told how many tokens to think. Later ones think as much as
+# they see fit, and some of them refuse to be told.
+_TOLD = re.compile(r"claude-(\d|instant|(opus|sonnet|haiku)-4(-[0-5]\b|-\d{8}|$))")
 
 
-def _blocks(part: Part) -> Iterable[dict[str, Any]]:
+def _marked(request: Request, encoded: Encoded) -> bytes:
+    """The messages, with a mark for the cache where the request before this one ended.
+
+    The server looks only twenty blocks back from its own mark at the end, and an
+    answer with ten calls brings more: what was kept before them would be lost.
+    """
+    talk = request.messages
+    joined = encoded.join(talk, request.pictures)
+    answers = (
+        n for n in range(len(talk) - 1, 0, -1) if talk[n].message.role == "assistant"
+    )
+    end = encoded.end_of(next(answers, 0))
+    if joined[end - 1 : end] != b"}":
+        return joined
+    return joined[: end - 1] + _MARK + joined[end - 1 :]
+
+
+def _sent(request: Request) -> frozenset[Extra]:
+    """What a refusal of this request may be about."""
+    found: set[Extra] = {"pictures"} if request.pictures else set()
+    if sendable.schema(request):
+        found.add("schema")
+    if request.effort:
+        found |= {"room", "display", "adaptive", "thinking", *ANTHROPIC[request.effort]}
+    return frozenset(found)
+
+
+def _thinking(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+    """The fields that make a model think, as its generation wants to be asked."""
+    if not request.effort or "thinking" in without:
+        return {}
+    if "adaptive" in without or _TOLD.match(request.model):
+        if not _may_begin_to_think(request.messages):
+            return {}
+        budget = ANTHROPIC_BUDGETS[request.effort]  # is part of the output
+        most = request.max_output
+        room = max(most, min(most + budget, MOST_OUTPUT)) if most else MOST_OUTPUT
+        told = {"type": "enabled", "budget_tokens": budget}
+        return {"max_tokens": room, "thinking": told}
+    found: dict[str, Any] = {"thinking": {"type": "adaptive"}}
+    if "display" not in without:
+        found["thinking"]["display"] = "summarized"  # the newest tell nothing of it else
+    if wished := level(ANTHROPIC, request.effort, without):
+        found["output_config"] = {"effort": wished}
+    much = request.effort in ("high", "max") and "room" not in without
+    if much and not request.max_output:
+        found["max_tokens"] = MUCH_OUTPUT
+    return found
+
+
+def _may_begin_to_think(messages: Log[Spoken]) -> bool:
+    """What began without a thought and called must be gone on with without one.
+
+    It began before somebody asked for more effort, or with another provider, and
+    "a final assistant message must start with a thinking block". One is thought
+    before a row of calls, not before each.
+    """
+    first: Message | None = None  # of the row of calls at the end
+    called = False
+    for spoken in reversed(messages):
+        match spoken.message.role:
+            case "tool":
+                called = True
+            case "assistant" if called:
+                first, called = spoken.message, False
+            case "assistant":
+                break
+            case "user":
+                continue
+    blocks = (block for part in (first.parts if first else ()) for block in _blocks(part))
+    return first is None or "thinking" in next(blocks, {"type": ""})["type"]
+
+
+def _blocks(part: Part, pictures: Pictures = NO_PICTURES) -> Iterable[dict[str, Any]]:
     match part:
-        case Text(text) if text.strip():
-            yield {"type": "text", "text": sendable.text(text)}
+        case Text() | Image():
+            yield from map(_shown, seen([part], pictures))
         case Thinking(text, wire, data) if wire == WIRE:
             match _kept(data):
                 case {"signature": str(signature)}:
@@ -244,13 +240,31 @@ def _blocks(part: Part) -> Iterable[dict[str, Any]]:
             # Our own id: theirs may be missing, come twice, or be another wire's.
             made = {"id": id_, "name": sendable.name(name)}
             yield {"type": "tool_use", **made, "input": sendable.arguments(arguments)}
-        case ToolResult(call_id, text, failed):
+        case ToolResult(call_id):
             found: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
-            if text.strip():
-                found["content"] = sendable.text(text)
-            yield {**found, "is_error": True} if failed else found
+            text, images = result(part, pictures)
+            told = [text] if text.strip() else []
+            if images and not part.failed:
+                found["content"] = [*map(_shown, [*told, *images])]
+            elif told or part.failed:  # a failure must hold something
+                found["content"] = told[0] if told else "(no words)"
+            yield {**found, "is_error": True} if part.failed else found
         case _:
             return
+
+
+def _of_failures(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
+    """The pictures of results that failed: those may hold nothing but text."""
+    for part in message.parts:
+        if isinstance(part, ToolResult) and part.failed:
+            yield from map(_shown, result(part, pictures)[1])
+
+
+def _shown(thing: Seen) -> dict[str, Any]:
+    if isinstance(thing, str):
+        return {"type": "text", "text": thing}
+    source = {"type": "base64", "media_type": thing.kind, "data": thing.data}
+    return {"type": "image", "source": source}
 
 
 def _kept(data: Raw) -> Any:
@@ -258,79 +272,3 @@ def _kept(data: Raw) -> Any:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
         return None
-
-
-def _opened(
-    reading: Reading, index: int, block: _Block
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
-    match block:
-        case _Block(type="text", text=text) if text:
-            return reading, (TextDelta(text),)
-        case _Block(type="thinking", thinking=text) if text:
-            return reading, (ThinkingDelta(text),)
-        case _Block(type="tool_use", id=id_, name=name):
-            return replace(reading, called=True), (CallDelta(index, "", id_, name),)
-        case _:
-            return reading, ()
-
-
-def _continued(
-    reading: Reading, index: int, delta: _Delta
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
-    block = reading.block
-    match delta:
-        case _Delta(type="text_delta", text=text) if text:
-            return reading, (TextDelta(text),)
-        case _Delta(type="thinking_delta", thinking=text) if text:
-            return reading, (ThinkingDelta(text),)
-        case _Delta(type="signature_delta", signature=more) if block and more:
-            return replace(
-                reading, block=replace(block, signature=block.signature + more)
-            ), ()
-        case _Delta(type="input_json_delta", partial_json=piece) if (
-            piece and block and block.type == "tool_use"
-        ):
-            if not reading.fed:
-                reading = replace(reading, fed=True)
-            return reading, (CallDelta(index, piece),)
-        case _:
-            return reading, ()
-
-
-def _closed(reading: Reading, index: int) -> tuple[Delta, ...]:
-    match reading.block:
-        case _Block(type="thinking", signature=signature) if signature:
-            data = msgspec.json.encode({"signature": signature})
-            return (ThinkingDelta("", WIRE, Raw(data)),)
-        case _Block(type="redacted_thinking", data=redacted):
-            data = msgspec.json.encode({"redacted": redacted})
-            return (ThinkingDelta("", WIRE, Raw(data)),)
-        case _Block(type="tool_use", input=whole) if not reading.fed:
-            # No arguments, or a relative of the API that sends them all at once.
-            return (CallDelta(index, bytes(whole).decode()),)
-        case _:
-            return ()
-
-
-def _finished(reading: Reading) -> tuple[Delta | Trouble, ...]:
-    if reading.block and reading.block.type == "tool_use":
-        return (Trouble(500, "the answer ended in the middle of a call"),)
-    used = reading.used
-    thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
-    usage = Usage(
-        fresh=used.input_tokens or 0,  # leaves the cached ones out
-        cached=used.cache_read_input_tokens or 0,
-        cache_write=used.cache_creation_input_tokens or 0,
-        output=used.output_tokens or 0,
-        reasoning=thought if isinstance(thought, int) else 0,
-    )
-    stop = _STOPS.get(reading.stop, "calls" if reading.called else "end")
-    return (Done(usage, stop, reading.model),)
-
-
-def _updated(before: _Usage, after: _Usage | None) -> _Usage:
-    """Counts are running totals: a later one replaces the one before."""
-    if after is None:
-        return before
-    news = {f: v for f in after.__struct_fields__ if (v := getattr(after, f)) is not None}
-    return replace(before, **news)

@@ -7,15 +7,18 @@ asked for.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.provider.compatible import compatible
+from refold.provider.known import window
 from refold.provider.port import Provider
 from refold.provider.spec import ProviderSpec, Quirks
-from refold.provider.windows import window
+
+if TYPE_CHECKING:
+    from refold.provider.http import Http
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
 
@@ -67,7 +70,11 @@ def providers() -> tuple[ProviderSpec, ...]:
             url_env="OPENAI_BASE_URL",
             key_env="OPENAI_API_KEY",
             model="gpt-6.1-sol",
-            quirks=Quirks(output_limit="max_completion_tokens"),
+            quirks=Quirks(
+                output_limit="max_completion_tokens",
+                schema_beside_tools=True,
+                cache_key=True,
+            ),
         ),
         *compatible(),
         ProviderSpec(
@@ -115,31 +122,14 @@ def connect(
     key: str = "",
     idle: float = 120.0,
     connecting: float = 10.0,
+    window: int = 0,
 ) -> Connected:
     """A provider to ask. `key` goes before the one in the environment.
 
+    `window`: tokens that its models read, where a server is told that (Ollama).
     Raises `BadInput` when a key is needed and there is none.
     """
-    from refold.provider.dial import place, proxy_for
-    from refold.provider.failures import Peer
-    from refold.provider.http import Http, Patience
-
-    base_url = address(spec, environ)
-    peer = Peer(
-        spec.label,
-        base_url,
-        url_env=spec.url_env,
-        key_env=spec.key_env,
-        advice=spec.advice,
-    )
-    headers, secret = _credentials(spec, environ, key)
-    http = Http(
-        peer,
-        headers,
-        secret=secret,
-        patience=Patience(connect=connecting, idle=idle),
-        proxy=proxy_for(place(base_url), environ),
-    )
+    http = server(spec, environ, key=key, idle=idle, connecting=connecting)
     match spec.wire:
         case "anthropic":
             from refold.provider.anthropic import Anthropic
@@ -160,7 +150,38 @@ def connect(
         case "ollama":
             from refold.provider.ollama import Ollama
 
-            return Ollama(http)
+            return Ollama(http, window=window)
+
+
+def server(
+    spec: ProviderSpec,
+    environ: Mapping[str, str],
+    *,
+    key: str = "",
+    idle: float = 120.0,
+    connecting: float = 10.0,
+) -> "Http":
+    """The provider's server, with what lets us in. Raises `BadInput` as `connect` does."""
+    from refold.provider.dial import place, proxy_for
+    from refold.provider.failures import Peer
+    from refold.provider.http import Http, Patience
+
+    base_url = address(spec, environ)
+    peer = Peer(
+        spec.label,
+        base_url,
+        url_env=spec.url_env,
+        key_env=spec.key_env,
+        advice=spec.advice,
+    )
+    headers, secret = _credentials(spec, environ, key)
+    return Http(
+        peer,
+        headers,
+        secret=secret,
+        patience=Patience(connect=connecting, idle=idle),
+        proxy=proxy_for(place(base_url), environ),
+    )
 
 
 def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
@@ -220,5 +241,11 @@ def _own(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
     """Another server in the provider's place is asked in the words that most know."""
     if _own(spec, environ):
-        return replace(spec.quirks, output_limit=Quirks().output_limit)
+        plain = Quirks()
+        return replace(
+            spec.quirks,
+            output_limit=plain.output_limit,
+            schema_beside_tools=plain.schema_beside_tools,
+            cache_key=plain.cache_key,
+        )
     return spec.quirks

@@ -24,6 +24,12 @@ def _clouds() -> tuple[ProviderSpec, ...]:
             url_env="OPENROUTER_BASE_URL",
             key_env="OPENROUTER_API_KEY",
             model="openrouter/auto",
+            quirks=Quirks(
+                effort_in="reasoning",
+                schema_beside_tools=True,
+                costs=True,
+                details="openrouter",
+            ),
         ),
         ProviderSpec(
             "groq",
@@ -63,7 +69,7 @@ def _clouds() -> tuple[ProviderSpec, ...]:
             url_env="XAI_BASE_URL",
             key_env="XAI_API_KEY",
             model="grok-4.7",
-            quirks=Quirks(output_limit="max_completion_tokens"),
+            quirks=Quirks(output_limit="max_completion_tokens", schema_beside_tools=True),
         ),
         ProviderSpec(
             "azure",
@@ -74,7 +80,11 @@ def _clouds() -> tuple[ProviderSpec, ...]:
             url_too=(("AZURE_OPENAI_ENDPOINT", "/openai/v1"),),
             key_env="AZURE_OPENAI_API_KEY",
             key_header="api-key",
-            quirks=Quirks(output_limit="max_completion_tokens"),
+            quirks=Quirks(
+                output_limit="max_completion_tokens",
+                schema_beside_tools=True,
+                cache_key=True,
+            ),
         ),
     )
 

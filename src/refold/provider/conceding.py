@@ -8,18 +8,22 @@ again is `retry`'s business; what can be left out each wire knows.
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from refold.errors import Refused, TooLong
-from refold.provider.port import Delta
+from refold.errors import Overloaded, Refused, TooLong
+from refold.provider.port import Came, Delta, Sent
 
 Thing = TypeVar("Thing", bound=str)
 
 
 class Concessions(Generic[Thing]):
-    """What each model was found not to take. `about`: how a refusal names a thing."""
+    """What each model was found not to take. `about`: how a refusal names a thing.
+
+    Of several that a refusal may mean, the first is left out; so what can be asked
+    for less of stands before it.
+    """
 
     def __init__(self, about: Mapping[Thing, str]) -> None:
         self._about = about
@@ -28,17 +32,25 @@ class Concessions(Generic[Thing]):
     def of(self, model: str) -> frozenset[Thing]:
         return self._made.get(model, frozenset())
 
-    def make(self, model: str, refusal: str) -> bool:
-        """Leave out what `refusal` is about from now on. Is there such a thing?"""
+    def make(self, model: str, refusal: str, sent: Collection[Thing] | None = None) -> bool:
+        """Leave out what `refusal` is about from now on. Is there such a thing?
+
+        `sent`: what could be left out of what was refused; None: anything.
+        """
         made = self.of(model)
         for thing, wording in self._about.items():
-            if thing not in made and re.search(wording, refusal, re.IGNORECASE):
+            if thing in made or (sent is not None and thing not in sent):
+                continue
+            if re.search(wording, refusal, re.IGNORECASE):
                 self._made[model] = made | {thing}
                 return True
         return False
 
     async def stream(
-        self, model: str, ask: Callable[[], AsyncGenerator[Delta, None]]
+        self,
+        model: str,
+        ask: Callable[[], AsyncGenerator[Delta, None]],
+        sent: Collection[Thing] | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """The answer that `ask` gets. It is called again after each concession."""
         while True:
@@ -46,11 +58,19 @@ class Concessions(Generic[Thing]):
             try:
                 async with aclosing(ask()) as found:
                     async for delta in found:
-                        begun = True
+                        begun = begun or not isinstance(delta, Sent | Came)
                         yield delta
-            except Refused as refusal:
-                too_long = isinstance(refusal, TooLong)  # it may quote anything
-                if begun or too_long or not self.make(model, str(refusal)):
+            except (Refused, Overloaded) as refusal:
+                final = begun or not _about_something(refusal)
+                if final or not self.make(model, str(refusal), sent):
                     raise
             else:
                 return
+
+
+def _about_something(refusal: Refused | Overloaded) -> bool:
+    """One that is too long may quote anything; one that is busy means nothing by it."""
+    if isinstance(refusal, Overloaded):
+        # Some servers break over a picture or a schema that they cannot take.
+        return "(500)" in str(refusal)
+    return not isinstance(refusal, TooLong)

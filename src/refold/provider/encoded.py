@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from refold.provider.port import NO_PICTURES, Pictures
 from refold.values.log import Log
 from refold.values.messages import Message, Spoken
 
@@ -32,7 +33,7 @@ class Piece(Struct, frozen=True):
     tail: bytes = b""
 
 
-Encode = Callable[[Message], Iterable[Piece]]
+Encode = Callable[[Message, Pictures], Iterable[Piece]]
 
 
 class _End(Struct, frozen=True):
@@ -50,20 +51,27 @@ class Encoded:
         self._joined = bytearray()  # the last tail is left off until it is asked for
         self._ends: list[_End] = []
 
-    def join(self, messages: Log[Spoken]) -> bytes:
-        """All of `messages`, with commas between them."""
+    def join(self, messages: Log[Spoken], pictures: Pictures = NO_PICTURES) -> bytes:
+        """All of `messages`, with commas between them.
+
+        `pictures` are looked at for what is new: those of old messages stand there.
+        """
         while self._ends and not self._still_true(messages):
             self._ends.pop()
         end = self._ends[-1] if self._ends else _End(None, 0, b"", b"")
         del self._joined[end.at :]
         for spoken in messages[len(self._ends) :]:
-            end = self._add(spoken, end)
+            end = self._add(spoken, pictures, end)
             self._ends.append(end)
         return bytes(self._joined) + end.tail
 
-    def _add(self, spoken: Spoken, end: _End) -> _End:
+    def end_of(self, number: int) -> int:
+        """Where the first `number` messages end in what was joined last."""
+        return self._ends[number - 1].at if number else 0
+
+    def _add(self, spoken: Spoken, pictures: Pictures, end: _End) -> _End:
         head, tail = end.head, end.tail
-        for piece in self._encode(spoken.message):
+        for piece in self._encode(spoken.message, pictures):
             if piece.head and piece.head == head:
                 self._joined += b"," + piece.body
             else:

@@ -18,13 +18,18 @@ from msgspec import Raw, Struct
 
 from refold.provider import sendable
 from refold.provider.conceding import Concessions
+from refold.provider.efforts import (
+    GEMINI,
+    GEMINI_BUDGETS,
+    GEMINI_PRO_BUDGETS,
+    Level,
+    level,
+)
 from refold.provider.encoded import Encoded, Piece
 from refold.provider.gemini_chunks import WIRE, Chunk, Kept, Reading, ending, from_wire
 from refold.provider.http import Http
-from refold.provider.port import (
-    Delta,
-    Request,
-)
+from refold.provider.pictured import REFUSED, Seen, blind, result, seen
+from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
@@ -37,7 +42,18 @@ UNSIGNED = "skip_thought_signature_validator"
 # How signatures go back: those we have; a stand-in too, where a call has none; or
 # only stand-ins, since ours are of another account.
 Signing: TypeAlias = Literal["kept", "filled", "replaced"]
-Extra: TypeAlias = Literal["thoughts", "signatures"]
+# What a model may refuse: pictures, or only those inside of results; a schema; each
+# effort, to tell its thoughts, and signatures that are not of its making.
+Extra: TypeAlias = Literal["pictures", "nested", "schema", "thoughts", "signatures"] | Level
+
+KINDS = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
+
+
+class Manner(Struct, frozen=True):
+    """How messages are put. `nested`: the pictures of a result stand inside of it."""
+
+    signing: Signing = "kept"
+    nested: bool = True
 
 
 class Called(Struct, frozen=True):
@@ -66,12 +82,7 @@ def to_wire(
         body["tools"] = [{"functionDeclarations": declared}]
         if request.tool_choice == "none":
             body["toolConfig"] = {"functionCallingConfig": {"mode": "NONE"}}
-    wanted: dict[str, Any] = {}
-    if request.max_output:
-        wanted["maxOutputTokens"] = request.max_output
-    if "thoughts" not in without:
-        wanted["thinkingConfig"] = {"includeThoughts": True}
-    if wanted:
+    if wanted := _wanted(request, without):
         body["generationConfig"] = wanted
     body["contents"] = Raw(b"[" + contents + b"]")
     return msgspec.json.encode(body)
@@ -85,19 +96,24 @@ def path(model: str) -> str:
 
 
 def message_to_wire(
-    message: Message, called: Mapping[str, Called], signing: Signing = "kept"
+    message: Message,
+    pictures: Pictures = NO_PICTURES,
+    *,
+    called: Mapping[str, Called],
+    manner: Manner | None = None,
 ) -> Iterator[Piece]:
     """A message as parts. Speakers must alternate, so neighbours share a head.
 
     `called` says which call a result is of: Google pairs them by name and order,
     and by id where it gave one.
     """
+    manner = manner or Manner()
     if message.role == "assistant":
-        role, parts = b"model", [*_answered(message, signing)]
+        role, parts = b"model", [*_answered(message, manner.signing)]
         if all("thought" in part or not part.get("text", True) for part in parts):
             return
     else:
-        role, parts = b"user", [*_told(message, called)]
+        role, parts = b"user", [*_told(message, pictures, called, manner.nested)]
         if not parts and message.role == "user":
             parts = [{"text": "(no words)"}]
     if parts:
@@ -120,54 +136,129 @@ class Gemini:
     def __init__(self, http: Http) -> None:
         self._http = http
         self._called: dict[str, Called] = {}  # for results that follow
-        self._encoded: dict[Signing, Encoded] = {}
+        self._encoded: dict[tuple[Manner, bool], Encoded] = {}
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
 
         def ask() -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(model)
-            signing = "replaced" if "signatures" in without else _signing(model)
-            if not _thinks(model):
-                without = without.union(_THOUGHTS)
-            contents = self._encoder(signing).join(request.messages)
+            without = self._concessions.of(model) | _unknown(model)
+            nested = "nested" not in without
+            manner = Manner(_signing(model, without), nested=nested)
+            encoder = self._encoder(manner, "pictures" not in without)
+            contents = encoder.join(request.messages, request.pictures)
             body = to_wire(request, contents, without)
             reader = Reader(Events, Chunk, Reading(), from_wire, ending)
-            return deltas(self._http, path(model), body, model, reader)
+            return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
-        return self._concessions.stream(model, ask)
+        return self._concessions.stream(model, ask, _sent(request))
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    def _encoder(self, signing: Signing) -> Encoded:
-        if signing not in self._encoded:
-            self._encoded[signing] = Encoded(partial(self._encode, signing))
-        return self._encoded[signing]
+    def _encoder(self, manner: Manner, shown: bool) -> Encoded:
+        if (manner, shown) not in self._encoded:
+            encode = partial(self._encode, manner)
+            self._encoded[manner, shown] = Encoded(encode if shown else blind(encode))
+        return self._encoded[manner, shown]
 
-    def _encode(self, signing: Signing, message: Message) -> Iterator[Piece]:
+    def _encode(
+        self, manner: Manner, message: Message, pictures: Pictures
+    ) -> Iterator[Piece]:
         self._called.update(calls_of(message))
-        return message_to_wire(message, self._called, signing)
+        return message_to_wire(message, pictures, called=self._called, manner=manner)
 
 
-_THOUGHTS: frozenset[Extra] = frozenset({"thoughts"})
 _ABOUT: dict[Extra, str] = {
+    "nested": r"function.?response\W?parts|multimodal function response",
+    "pictures": REFUSED,
+    "schema": r"schema|response.?mime.?type",
+    "xhigh": r"thinking|invalid argument",
+    "high": r"thinking",
+    "medium": r"thinking",
+    "low": r"thinking",
     "signatures": r"thought.?signature",
     "thoughts": r"thinking\b.*\bnot (supported|enabled)|thinking.?config|include.?thoughts",
 }
 
 
-def _told(message: Message, called: Mapping[str, Called]) -> Iterator[dict[str, Any]]:
+def _sent(request: Request) -> frozenset[Extra]:
+    """What a refusal of this request may be about."""
+    found: set[Extra] = {"signatures", "thoughts"}
+    if not _budgeted(request.model):
+        found |= {*GEMINI.get(request.effort, ())}
+    if request.pictures:
+        found |= {"pictures", "nested"}
+    if sendable.schema(request):
+        found.add("schema")
+    return frozenset(found)
+
+
+def _unknown(model: str) -> frozenset[Extra]:
+    """What came only after a model."""
+    name = model.rpartition("/")[2]
+    found: set[Extra] = set()
+    if name.startswith(("gemini-1", "gemini-2", "gemma")):
+        found.add("nested")
+    if name.startswith(("gemini-1", "gemini-2.0", "gemma")):
+        found.add("thoughts")
+    return frozenset(found)
+
+
+def _wanted(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if request.max_output:
+        found["maxOutputTokens"] = request.max_output
+    if "thoughts" not in without:
+        found["thinkingConfig"] = {"includeThoughts": True, **_effort(request, without)}
+    # The second generation has either tools or a schema.
+    both = not request.tools or "nested" not in _unknown(request.model)
+    if sendable.schema(request) and both and "schema" not in without:
+        found["responseMimeType"] = "application/json"
+        found["responseJsonSchema"] = request.schema
+    return found
+
+
+def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+    if not _budgeted(request.model):
+        wished = level(GEMINI, request.effort, without)
+        return {"thinkingLevel": wished.upper()} if wished else {}
+    budgets = GEMINI_PRO_BUDGETS if "-pro" in request.model else GEMINI_BUDGETS
+    budget = budgets.get(request.effort, 0)
+    return {"thinkingBudget": budget} if budget else {}
+
+
+def _budgeted(model: str) -> bool:
+    """The second generation wants a number of tokens to think."""
+    return model.rpartition("/")[2].startswith("gemini-2")
+
+
+def _told(
+    message: Message, pictures: Pictures, called: Mapping[str, Called], nested: bool
+) -> Iterator[dict[str, Any]]:
+    beside: list[dict[str, Any]] = []  # responses stay together
     for part in message.parts:
         if isinstance(part, ToolResult):
             call = called.get(part.call_id, Called("unnamed"))
-            text = sendable.text(part.text)
+            text, images = result(part, pictures, KINDS)
+            shown = [_shown(image) for image in images]
             found: dict[str, Any] = {"id": call.id} if call.id else {}
             answer = {"error" if part.failed else "output": text}
-            yield {"functionResponse": {**found, "name": call.name, "response": answer}}
-    for text in sendable.words(message):
-        yield {"text": text}
+            found |= {"name": call.name, "response": answer}
+            if shown and nested:
+                found["parts"] = shown
+            else:
+                beside += shown
+            yield {"functionResponse": found}
+    yield from beside
+    yield from map(_shown, seen(message.parts, pictures, KINDS))
+
+
+def _shown(thing: Seen) -> dict[str, Any]:
+    if isinstance(thing, str):
+        return {"text": thing}
+    return {"inlineData": {"mimeType": thing.kind, "data": thing.data}}
 
 
 def _answered(message: Message, signing: Signing) -> Iterator[dict[str, Any]]:
@@ -213,12 +304,9 @@ def _kept(data: Raw) -> Kept:
         return Kept()
 
 
-def _signing(model: str) -> Signing:
+def _signing(model: str, without: frozenset[Extra]) -> Signing:
     """The third generation was the first to insist on signatures."""
+    if "signatures" in without:
+        return "replaced"
     older = ("gemini-1", "gemini-2", "gemma")
     return "kept" if model.rpartition("/")[2].startswith(older) else "filled"
-
-
-def _thinks(model: str) -> bool:
-    older = ("gemini-1", "gemini-2.0", "gemma")
-    return not model.rpartition("/")[2].startswith(older)

@@ -44,6 +44,7 @@ class Reading(Struct, frozen=True):
     signed: bool = False  # were the last words signed? Others must not join them
     used: "_Usage | None" = None
     finish: str = ""
+    why: str = ""  # in the provider's words
     model: str = ""
 
 
@@ -59,15 +60,16 @@ def from_wire(
             used=chunk.usage_metadata or reading.used,
             model=reading.model or chunk.model_version or "",
         )
-    if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
-        reading = replace(reading, finish="BLOCKED")
+    if (feedback := chunk.prompt_feedback) and feedback.block_reason:
+        why = feedback.block_reason_message or feedback.block_reason
+        reading = replace(reading, finish="BLOCKED", why=why)
     found: list[Delta | Trouble] = []
     for candidate in chunk.candidates or ():
         for part in (candidate.content and candidate.content.parts) or ():
             reading, told = _part(reading, part)
             found += told
         if why := candidate.finish_reason:
-            reading = replace(reading, finish=why)
+            reading = replace(reading, finish=why, why=candidate.finish_message or why)
             if why in _BROKEN:
                 status, what = _BROKEN[why]
                 more = f": {candidate.finish_message}" if candidate.finish_message else ""
@@ -82,7 +84,8 @@ def ending(reading: Reading) -> Done | None:
     stop = _STOPS.get(reading.finish, "refused" if reading.finish in _REFUSED else "end")
     if stop == "end" and reading.calls:
         stop = "calls"
-    return Done(_usage(reading.used or _Usage()), stop, reading.model)
+    why = reading.why if stop == "refused" else ""
+    return Done(_usage(reading.used or _Usage()), stop, reading.model, why=why)
 
 
 class _Call(Struct, frozen=True):
@@ -110,6 +113,7 @@ class _Candidate(Struct, frozen=True, rename="camel"):
 
 class _Feedback(Struct, frozen=True, rename="camel"):
     block_reason: str | None = None
+    block_reason_message: str | None = None
 
 
 class _Usage(Struct, frozen=True, rename="camel"):

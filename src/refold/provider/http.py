@@ -25,6 +25,7 @@ from refold.provider.line import Broken, Line
 
 _KEPT = 4  # connections that wait for the next request
 _LONGEST_REFUSAL = 64 * 1024
+_LONGEST_PAGE = 32 * 1024 * 1024
 _QUOTED = 2000
 
 
@@ -101,6 +102,23 @@ class Http:
         self, path: str, body: bytes, *, model: str = ""
     ) -> AsyncGenerator[Answer, None]:
         """Send, and read the answer inside. Leaving early closes the connection."""
+        async with self._answered(path, body, model) as answer:
+            yield answer
+
+    async def get(self, path: str) -> bytes:
+        """What stands there, whole."""
+        found = bytearray()
+        async with self._answered(path, None) as answer:
+            while chunk := await answer.read():
+                found += chunk
+                if len(found) > _LONGEST_PAGE:
+                    raise Broken(f"sends more than {_LONGEST_PAGE >> 20} MB at {path}")
+        return bytes(found)
+
+    @asynccontextmanager
+    async def _answered(
+        self, path: str, body: bytes | None, model: str = ""
+    ) -> AsyncGenerator[Answer, None]:
         line: Line | None = None
         answer: Answer | None = None
         try:
@@ -130,7 +148,7 @@ class Http:
             return await line.next_chunk()
         raise Broken(f"has sent nothing for {idle:g} s")
 
-    async def _ask(self, line: Line, path: str, body: bytes, model: str) -> Reply:
+    async def _ask(self, line: Line, path: str, body: bytes | None, model: str) -> Reply:
         idle = self._patience.idle
         target = self._place.path + path
         await line.send(target, self._headers, body, idle)
@@ -147,7 +165,9 @@ class Http:
             refusal += chunk
         reply = replace(reply, body=refusal)
         judge = no_stream if reply.status == 200 else failure
-        raise judge(self.peer, reply)
+        error = judge(self.peer, reply)
+        error.answer = refusal
+        raise error
 
     async def _connected(self) -> Line:
         while self._waiting:

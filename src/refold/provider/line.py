@@ -30,11 +30,17 @@ class Line:
         self._begun = False
 
     async def send(
-        self, target: str, headers: Iterable[tuple[str, str]], body: bytes, idle: float
+        self,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes | None,
+        idle: float,
     ) -> None:
-        length = ("content-length", str(len(body)))
-        asked = h11.Request(method="POST", target=target, headers=[*headers, length])
-        data = self._http.send(asked) + self._http.send(h11.Data(data=body))
+        """Ask with a body, or, without one, only for what stands there."""
+        method = "GET" if body is None else "POST"
+        length = () if body is None else (("content-length", str(len(body))),)
+        asked = h11.Request(method=method, target=target, headers=[*headers, *length])
+        data = self._http.send(asked) + self._http.send(h11.Data(data=body or b""))
         self._http.send(h11.EndOfMessage())
         self._begun = False
         try:

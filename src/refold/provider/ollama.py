@@ -2,15 +2,15 @@
 
 `to_wire` and `message_to_wire` say what we send, `from_wire` what a line of an
 answer means; all three are pure. `Ollama` carries bytes between them, and asks
-once for a model's window: left alone, the server cuts every conversation at a
-few thousand tokens and says nothing.
+once what a model is like, which `ollama_shown` reads: left alone, the server cuts
+every conversation at a few thousand tokens and says nothing.
 
 https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,13 +18,19 @@ from msgspec.structs import replace
 
 from refold.errors import ProviderError, Unreachable
 from refold.provider import sendable
+from refold.provider.conceding import Concessions
+from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
 from refold.provider.encoded import Encoded, Piece
 from refold.provider.failures import Trouble
 from refold.provider.http import Http
+from refold.provider.ollama_shown import Model, model_of
+from refold.provider.pictured import REFUSED, Shown, blind, joined, result, seen
 from refold.provider.port import (
+    NO_PICTURES,
     CallDelta,
     Delta,
     Done,
+    Pictures,
     Request,
     TextDelta,
     ThinkingDelta,
@@ -37,9 +43,19 @@ from refold.values.messages import Message, ToolResult
 from refold.values.usage import Usage
 
 WINDOW = 8192  # tokens, for a server that will not tell a model's own
+KINDS = frozenset({"image/png", "image/jpeg", "image/webp"})
+
+# What a model may refuse.
+Extra: TypeAlias = Literal["pictures", "schema", "think"]
 
 
-def to_wire(request: Request, messages: bytes, window: int) -> bytes:
+def to_wire(
+    request: Request,
+    messages: bytes,
+    window: int,
+    model: Model | None = None,
+    without: frozenset[Extra] = frozenset(),
+) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
     if system := sendable.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
@@ -55,19 +71,27 @@ def to_wire(request: Request, messages: bytes, window: int) -> bytes:
     # There is no tool choice: a model that may not call is shown no tools.
     if request.tools and request.tool_choice != "none":
         body["tools"] = functions(request.tools)
+    elif sendable.schema(request) and "schema" not in without:
+        body["format"] = request.schema  # it holds every word to it, so no call gets out
+    if "think" not in without:
+        body |= _think(request, model or Model())
     body["messages"] = Raw(b"[" + messages + b"]")
     return msgspec.json.encode(body)
 
 
-def message_to_wire(message: Message, names: Mapping[str, str]) -> Iterator[Piece]:
+def message_to_wire(
+    message: Message, pictures: Pictures = NO_PICTURES, *, names: Mapping[str, str]
+) -> Iterator[Piece]:
     """A message, or one for each result in it. `names` says which tool a call was of."""
     for part in message.parts:
         if isinstance(part, ToolResult):
-            found = {"role": "tool", "content": sendable.text(part.text)}
+            text, images = result(part, pictures, KINDS)
+            found = {"role": "tool", "content": text, **_images(images)}
             if part.call_id in names:
                 found["tool_name"] = sendable.name(names[part.call_id])
             yield _piece({**found, "tool_call_id": part.call_id})
-    said = "\n\n".join(sendable.words(message))
+    said = seen(message.parts, pictures, KINDS)
+    words = joined(said)
     if message.role == "assistant":
         calls: list[dict[str, Any]] = [
             {
@@ -80,11 +104,13 @@ def message_to_wire(message: Message, names: Mapping[str, str]) -> Iterator[Piec
             for call in message.calls
         ]
         if calls:
-            yield _piece({"role": "assistant", "content": said, "tool_calls": calls})
-        elif said:
-            yield _piece({"role": "assistant", "content": said})
+            yield _piece({"role": "assistant", "content": words, "tool_calls": calls})
+        elif words:
+            yield _piece({"role": "assistant", "content": words})
     elif said or message.role == "user":
-        yield _piece({"role": "user", "content": said or "(no words)"})
+        images = [each for each in said if isinstance(each, Shown)]
+        content = words if said else "(no words)"
+        yield _piece({"role": "user", "content": content, **_images(images)})
 
 
 class Part(Struct, frozen=True):
@@ -125,53 +151,50 @@ def from_wire(reading: Reading, part: Part) -> tuple[Reading, tuple[Delta | Trou
     return reading, tuple(found)
 
 
-def window_of(shown: bytes) -> int:
-    """A model's window in tokens, from what `/api/show` says; 0: it does not say.
-
-    What its author set (`num_ctx`) goes before what it was trained for.
-    """
-    try:
-        found = msgspec.json.decode(shown, type=_Shown)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0
-    for line in (found.parameters or "").splitlines():
-        match line.split():
-            case ["num_ctx", number] if number.isdecimal():
-                return int(number)
-            case _:
-                continue
-    for name, value in (found.model_info or {}).items():
-        if name.endswith(".context_length") and isinstance(value, int):
-            return value
-    return 0
-
-
 class Ollama:
     """A model that runs on a machine of ours. `window` overrides what it says."""
 
     def __init__(self, http: Http, *, window: int = 0) -> None:
         self._http, self._window = http, window
-        self._windows: dict[str, int] = {}
+        self._models: dict[str, Model] = {}
         self._names: dict[str, str] = {}  # call id to tool, for results that follow
         self._encoded = Encoded(self._encode)
+        self._plain = Encoded(blind(self._encode))
+        self._concessions = Concessions[Extra](_ABOUT)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        messages = self._encoded.join(request.messages)
-        body = to_wire(request, messages, await self.window(request.model))
-        reader = Reader(Lines, Part, Reading(), from_wire)
-        answer = deltas(self._http, "/api/chat", body, request.model, reader)
-        async with aclosing(answer) as found:
+        name = request.model
+        need = request.effort or request.pictures or not self._window
+        model = await self._model(name) if need else Model()
+        window = self._window or model.window or WINDOW
+
+        def ask() -> AsyncGenerator[Delta, None]:
+            without = self._concessions.of(name)
+            shown = model.can("vision") and "pictures" not in without
+            encoded = self._encoded if shown else self._plain
+            messages = encoded.join(request.messages, request.pictures)
+            body = to_wire(request, messages, window, model, without)
+            reader = Reader(Lines, Part, Reading(), from_wire)
+            return deltas(self._http, "/api/chat", body, name, reader, trace=request.trace)
+
+        sent = _sent(request)
+        async with aclosing(self._concessions.stream(name, ask, sent)) as found:
             async for delta in found:
                 yield delta
 
     async def window(self, model: str) -> int:
         """How many tokens the model may read, as the server says. Asked once."""
-        if self._window:
-            return self._window
-        if model not in self._windows:
-            body = msgspec.json.encode({"model": clean(model)})
+        return self._window or (await self._model(model)).window or WINDOW
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def _model(self, name: str) -> Model:
+        """What the server says of a model. Asked once."""
+        if name not in self._models:
+            body = msgspec.json.encode({"model": clean(name)})
             try:
-                async with self._http.post("/api/show", body, model=model) as answer:
+                async with self._http.post("/api/show", body, model=name) as answer:
                     shown = b""
                     while chunk := await answer.read():
                         shown += chunk
@@ -179,16 +202,49 @@ class Ollama:
                 raise
             except ProviderError:
                 # Not every relative of it has this; the chat will say what is wrong.
-                return WINDOW
-            self._windows[model] = window_of(shown) or WINDOW
-        return self._windows[model]
+                return Model()
+            self._models[name] = model_of(shown)
+        return self._models[name]
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
-    def _encode(self, message: Message) -> Iterator[Piece]:
+    def _encode(self, message: Message, pictures: Pictures) -> Iterator[Piece]:
         self._names.update((call.id, call.name) for call in message.calls)
-        return message_to_wire(message, self._names)
+        return message_to_wire(message, pictures, names=self._names)
+
+
+_ABOUT: dict[Extra, str] = {
+    "pictures": REFUSED,
+    "schema": r"format|schema|grammar",
+    "think": r"think",
+}
+
+
+def _sent(request: Request) -> frozenset[Extra]:
+    """What a refusal of this request may be about."""
+    found: set[Extra] = {"pictures"} if request.pictures else set()
+    if request.effort:
+        found.add("think")
+    if sendable.schema(request):
+        found.add("schema")
+    return frozenset(found)
+
+
+def _think(request: Request, model: Model) -> dict[str, Any]:
+    """Whether to think, or how hard: some models want one word, some the other."""
+    if not request.effort or not model.can("thinking"):
+        return {}
+    levels = model.levels
+    if not levels and "gpt-oss" in request.model:  # its server is an older one
+        levels = frozenset({"low", "medium", "high"})
+    if levels:
+        unknown = {each for row in OLLAMA_LEVELS.values() for each in row} - levels
+        wished = level(OLLAMA_LEVELS, request.effort, unknown)
+        return {"think": wished} if wished else {}
+    return {"think": OLLAMA[request.effort]}
+
+
+def _images(images: Iterable[Shown]) -> dict[str, Any]:
+    found = [image.data for image in images]
+    return {"images": found} if found else {}
 
 
 class _Function(Struct, frozen=True):
@@ -205,11 +261,6 @@ class _Message(Struct, frozen=True):
     content: str | None = None
     thinking: str | None = None
     tool_calls: list[_Call] | None = None
-
-
-class _Shown(Struct, frozen=True):
-    parameters: str | None = None
-    model_info: dict[str, Any] | None = None
 
 
 def _piece(message: dict[str, Any]) -> Piece:

@@ -1,18 +1,31 @@
 """What the engine asks of a model, and what it may expect back."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from refold.values.effort import Effort
 from refold.values.log import Log
 from refold.values.messages import Spoken
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
 
+# The bytes of pictures, by the names of their blobs.
+Pictures: TypeAlias = Mapping[str, bytes]
+NO_PICTURES: Pictures = MappingProxyType({})
+
 
 class Request(Struct, frozen=True):
-    """Everything a model needs for one answer. Nothing is remembered for it."""
+    """Everything a model needs for one answer. Nothing is remembered for it.
+
+    `pictures` holds those that the messages name; one that is not there is told
+    in words. `schema`, where it is not `null`, is the JSON Schema that an answer
+    without calls should match: a wish, for not every provider can hold a model
+    to it, and whoever needs it must look. With `trace`, what goes over the wire
+    is told too, as `Sent` and `Came`.
+    """
 
     messages: Log[Spoken]
     system: str = ""
@@ -20,6 +33,11 @@ class Request(Struct, frozen=True):
     model: str = ""  # the provider's own name for it
     tool_choice: Literal["auto", "none"] = "auto"
     max_output: int = 0  # tokens; 0: the wire's default
+    effort: Effort = ""
+    schema: Raw = Raw(b"null")
+    pictures: Pictures = NO_PICTURES
+    session: str = ""  # the same for all requests of one: a key to a provider's cache
+    trace: bool = False
 
 
 class TextDelta(Struct, frozen=True):
@@ -63,6 +81,19 @@ class Retrying(Struct, frozen=True):
     reason: str
 
 
+class Sent(Struct, frozen=True):
+    """What went out just now, exactly as it went. Each try again tells its own."""
+
+    to: str  # "POST https://…", or a command line
+    body: bytes
+
+
+class Came(Struct, frozen=True):
+    """A piece of what came back, exactly as it came."""
+
+    body: bytes
+
+
 # Why an answer ended. "length" is the output limit: nothing half-said is a call.
 Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
 
@@ -73,9 +104,12 @@ class Done(Struct, frozen=True):
     usage: Usage = Usage()
     stop: Stop = "end"
     model: str = ""  # who answered, where the provider says so
+    by: str = ""  # provider/model, where another one answered than was asked
+    cost: float | None = None  # US dollars, where the provider says so
+    why: str = ""  # what the provider said of a refusal
 
 
-Delta: TypeAlias = TextDelta | ThinkingDelta | CallDelta | Retrying | Done
+Delta: TypeAlias = TextDelta | ThinkingDelta | CallDelta | Retrying | Sent | Came | Done
 
 
 class Provider(Protocol):

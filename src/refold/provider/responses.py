@@ -17,21 +17,23 @@ from msgspec import Raw
 
 from refold.provider import sendable
 from refold.provider.conceding import Concessions
+from refold.provider.efforts import OPENAI, Level, level
 from refold.provider.encoded import Encoded, Piece
 from refold.provider.http import Http
-from refold.provider.port import (
-    Delta,
-    Request,
-)
+from refold.provider.pictured import REFUSED, Seen, Shown, blind, joined, result, seen
+from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.responses_events import TYPES, WIRE, Event, Reading, from_wire
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
 
-# What a model or an account may refuse: to sum its reasoning up for people, to
-# hand it out encrypted, and to take back what another one has encrypted.
-Extra: TypeAlias = Literal["summary", "encrypted", "kept"]
+# What a model or an account may refuse: pictures, a schema, a key to its cache, each
+# effort; to sum its reasoning up for people, to hand it out encrypted, and to take
+# back what another one has encrypted.
+Extra: TypeAlias = (
+    Literal["pictures", "schema", "cache", "summary", "encrypted", "kept"] | Level
+)
 
 
 def to_wire(
@@ -45,8 +47,13 @@ def to_wire(
     }
     if "encrypted" not in without:
         body["include"] = ["reasoning.encrypted_content"]
-    if "summary" not in without:
-        body["reasoning"] = {"summary": "auto"}  # else nothing is told of it
+    if reasoning := _reasoning(request, without):
+        body["reasoning"] = reasoning
+    if request.session and "cache" not in without:
+        body["prompt_cache_key"] = sendable.cache_key(request)
+    if sendable.schema(request) and "schema" not in without:
+        wanted = {"name": "answer", "schema": request.schema, "strict": False}
+        body["text"] = {"format": {"type": "json_schema", **wanted}}
     if system := sendable.text(request.system).strip():
         body["instructions"] = system
     if request.max_output:
@@ -67,14 +74,16 @@ def to_wire(
     return msgspec.json.encode(body)
 
 
-def message_to_wire(message: Message, *, kept: bool = True) -> Iterator[Piece]:
+def message_to_wire(
+    message: Message, pictures: Pictures = NO_PICTURES, *, kept: bool = True
+) -> Iterator[Piece]:
     """A message as items. `kept`: with what only this wire can read."""
     if message.role == "assistant":
         items = [*_answered(message, kept)]
         while items and items[-1]["type"] == "reasoning":
             items.pop()  # "provided without its required following item"
     else:
-        items = [*_told(message)]
+        items = [*_told(message, pictures)]
     for item in items:
         yield Piece(msgspec.json.encode(item))
 
@@ -84,42 +93,92 @@ class OpenAIResponses:
 
     def __init__(self, http: Http) -> None:
         self._http = http
-        self._encoded = Encoded(message_to_wire)
-        self._plain = Encoded(partial(message_to_wire, kept=False))
+        self._encoded: dict[tuple[bool, bool], Encoded] = {}
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        def ask() -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(request.model)
-            encoded = self._plain if "kept" in without else self._encoded
-            body = to_wire(request, encoded.join(request.messages), without)
-            reader = Reader(Events, Event, Reading(), from_wire, types=TYPES)
-            return deltas(self._http, "/responses", body, request.model, reader)
+        model = request.model
 
-        return self._concessions.stream(request.model, ask)
+        def ask() -> AsyncGenerator[Delta, None]:
+            without = self._concessions.of(model)
+            encoder = self._encoder("kept" not in without, "pictures" not in without)
+            items = encoder.join(request.messages, request.pictures)
+            body = to_wire(request, items, without)
+            reader = Reader(Events, Event, Reading(), from_wire, types=TYPES)
+            return deltas(
+                self._http, "/responses", body, model, reader, trace=request.trace
+            )
+
+        return self._concessions.stream(model, ask, _sent(request))
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
+    def _encoder(self, kept: bool, shown: bool) -> Encoded:
+        if (kept, shown) not in self._encoded:
+            encode = partial(message_to_wire, kept=kept)
+            self._encoded[kept, shown] = Encoded(encode if shown else blind(encode))
+        return self._encoded[kept, shown]
+
 
 _ABOUT: dict[Extra, str] = {
+    "pictures": REFUSED,
+    "cache": r"prompt.?cache.?key",
+    "schema": r"text\.format|json_schema|response_format|schema",
+    "max": r"effort|'max'",
+    "xhigh": r"effort|'xhigh'",
+    "high": r"effort|'high'",
+    "medium": r"effort|'medium'",
+    "low": r"effort|'low'",
     "kept": r"could not be (verified|decrypted)|invalid_encrypted_content|\brs_\w",
     "encrypted": r"encrypted.content is not supported|reasoning\.encrypted|'include",
     "summary": r"summary|summaries|reasoning\b.*not supported|unsupported.*reasoning",
 }
 
 
-def _told(message: Message) -> Iterator[dict[str, Any]]:
+def _sent(request: Request) -> frozenset[Extra]:
+    """What a refusal of this request may be about."""
+    found: set[Extra] = {"kept", "encrypted", "summary", *OPENAI.get(request.effort, ())}
+    if request.pictures:
+        found.add("pictures")
+    if sendable.schema(request):
+        found.add("schema")
+    if request.session:
+        found.add("cache")
+    return frozenset(found)
+
+
+def _reasoning(request: Request, without: frozenset[Extra]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if "summary" not in without:
+        found["summary"] = "auto"  # else nothing is told of it
+    if wished := level(OPENAI, request.effort, without):
+        found["effort"] = wished
+    return found
+
+
+def _told(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         if isinstance(part, ToolResult):
+            text, images = result(part, pictures)
+            told = [text] if text.strip() else []
             yield {
                 "type": "function_call_output",
                 "call_id": part.call_id,
-                "output": sendable.text(part.text),
+                "output": [*map(_shown, [*told, *images])] if images else text,
             }
-    said = "\n\n".join(sendable.words(message))
-    if said or message.role == "user":
-        yield {"type": "message", "role": "user", "content": said or "(no words)"}
+    said = seen(message.parts, pictures)
+    if any(isinstance(each, Shown) for each in said):
+        yield {"type": "message", "role": "user", "content": [*map(_shown, said)]}
+    elif said or message.role == "user":
+        words = joined(said) or "(no words)"
+        yield {"type": "message", "role": "user", "content": words}
+
+
+def _shown(thing: Seen) -> dict[str, str]:
+    if isinstance(thing, str):
+        return {"type": "input_text", "text": thing}
+    return {"type": "input_image", "image_url": thing.url, "detail": "auto"}
 
 
 def _answered(message: Message, kept: bool) -> Iterator[dict[str, Any]]:

@@ -207,15 +207,17 @@ def _finished(
     status = ended.status or kind
     reason = (ended.incomplete_details or {}).get("reason")
     stop: Stop = "calls" if reading.calls else "end"
+    why = ""
     if status == "incomplete" and reason == "max_output_tokens":
         stop = "length"
     elif reading.refused or (status == "incomplete" and reason == "content_filter"):
-        stop = "refused"
+        stop, why = "refused", str(reason or "")
     elif status == "incomplete":
         return reading, (Trouble(500, f"the answer is incomplete: {reason}"),)
     elif status != "completed":
         return reading, (_trouble(ended.error or f"the answer was {status}"),)
-    return reading, (*found, Done(_usage(ended.usage), stop, ended.model or ""))
+    done = Done(_usage(ended.usage), stop, ended.model or "", why=why)
+    return reading, (*found, done)
 
 
 def _place(reading: Reading, theirs: int | None, item: str | None) -> int | None:

@@ -14,7 +14,7 @@ import anyio
 from msgspec import Struct
 
 from refold.errors import Overloaded, Unreachable
-from refold.provider.port import Delta, Provider, Request, Retrying
+from refold.provider.port import Came, Delta, Provider, Request, Retrying, Sent
 
 
 class Backoff(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Patient:
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or not isinstance(delta, Retrying)
+                        begun = begun or not isinstance(delta, Retrying | Sent | Came)
                         yield delta
                 return
             except (Overloaded, Unreachable) as error:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw
 
+from refold.provider.port import Request
 from refold.values.clean import clean
 from refold.values.messages import Message, Text
 from refold.values.tools import ToolSpec
@@ -56,6 +57,16 @@ def arguments(raw: Raw) -> Raw:
         pass
     said = written.decode("utf-8", "replace")
     return Raw(msgspec.json.encode({"not_a_json_object": text(said)}))
+
+
+def schema(request: Request) -> bool:
+    """Is there one that an answer should match?"""
+    return bytes(request.schema) not in (b"", b"null")
+
+
+def cache_key(request: Request) -> str:
+    """What tells a provider that requests belong together. It takes 64 characters."""
+    return text(request.session)[:64]
 
 
 def _cleaned(value: Any) -> Any:

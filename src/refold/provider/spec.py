@@ -19,6 +19,12 @@ class Quirks(Struct, frozen=True):
     short_ids: bool = False  # a call's id is nine letters and digits, and nothing else
     bridged: bool = False  # an answer must stand between a result and a person's words
     thinking_back: str = ""  # the field that an answer with calls must return it in
+    stream: bool = True  # it can tell an answer piece by piece
+    effort_in: str = "reasoning_effort"  # the field; nested in "reasoning"; "": none
+    schema_beside_tools: bool = False  # a schema for answers leaves calls alone
+    cache_key: bool = False  # it takes one: requests of a session belong together
+    costs: bool = False  # it tells what an answer cost, if asked
+    details: str = ""  # the name under which its `reasoning_details` are kept for it
 
 
 class ProviderSpec(Struct, frozen=True):

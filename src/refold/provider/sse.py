@@ -1,4 +1,4 @@
-"""Lines and server-sent events out of bytes, however the bytes were cut.
+"""Lines, server-sent events or one whole, out of bytes, however they were cut.
 
 Follows the WHATWG rules: a line ends with CR, LF or both, an event with an
 empty line, lines that begin with a colon are only there to keep the connection
@@ -66,3 +66,19 @@ class Events:
 
     def end(self) -> list[bytes]:
         return []
+
+
+class Whole:
+    """All of an answer at its end, from a server that does not stream."""
+
+    def __init__(self) -> None:
+        self._all = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        self._all += chunk
+        if len(self._all) > _LONGEST:
+            raise Overlong
+        return []
+
+    def end(self) -> list[bytes]:
+        return [bytes(self._all)] if self._all.strip() else []

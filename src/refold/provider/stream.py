@@ -6,7 +6,7 @@ pure step; nothing here knows any of them.
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from refold.errors import ProviderError, Unreachable
 from refold.provider.failures import Peer, Trouble, no_stream, quoted, troubled
 from refold.provider.http import Answer, Http
-from refold.provider.port import CallDelta, Delta, Done, Retrying, TextDelta, ThinkingDelta
+from refold.provider.port import (
+    CallDelta,
+    Came,
+    Delta,
+    Done,
+    Sent,
+    TextDelta,
+    ThinkingDelta,
+)
 from refold.provider.sse import Overlong
 from refold.values.clean import clean
 
@@ -48,38 +56,90 @@ class Reader(Struct, Generic[State, Event], frozen=True):
 
 
 async def deltas(
-    http: Http, path: str, body: bytes, model: str, reader: Reader[State, Event]
+    http: Http,
+    path: str,
+    body: bytes,
+    model: str,
+    reader: Reader[State, Event],
+    *,
+    trace: bool = False,
 ) -> AsyncGenerator[Delta, None]:
-    """Ask, and tell the answer piece by piece up to its `Done`."""
-    splitter, state, halves = reader.splitter(), reader.start, Halves()
-    decoder = msgspec.json.Decoder(reader.event)
-    async with http.post(path, body, model=model) as answer:
-        more = True
-        while more:
-            chunk = await answer.read()
-            more = bool(chunk)
-            for data in _split(splitter, chunk, http.peer):
-                if data == reader.over:
-                    more = False
-                    break
-                event = _decoded(decoder, data, http.peer, reader.types)
+    """Ask, and tell the answer piece by piece up to its `Done`.
+
+    With `trace` the bytes are told too, as they go out and as they come in.
+    """
+    if trace:
+        yield Sent(f"POST {http.peer.base_url}{path}", body)
+    hearing = Hearing(reader, http.peer, model)
+    try:
+        async with http.post(path, body, model=model) as answer:
+            while not hearing.over:
+                chunk = await answer.read()
+                if trace and chunk:
+                    yield Came(chunk)
+                for delta in hearing.hear(chunk):
+                    if isinstance(delta, Done):
+                        answer.enough()
+                    yield delta
+            if not hearing.done:
+                raise _cut_off(http.peer, answer, nothing_came=hearing.nothing_came)
+    except ProviderError as error:
+        if trace and error.answer:
+            yield Came(error.answer)
+        raise
+
+
+class Hearing(Generic[State, Event]):
+    """One answer while it is heard: chunks in, deltas out, until it is `over`."""
+
+    def __init__(self, reader: Reader[State, Event], peer: Peer, model: str) -> None:
+        self._reader, self._peer, self._model = reader, peer, model
+        self._splitter, self._halves = reader.splitter(), Halves()
+        self._decoder = msgspec.json.Decoder(reader.event)
+        self._state = reader.start
+        self.over = self.done = False
+
+    @property
+    def nothing_came(self) -> bool:
+        return self._state == self._reader.start
+
+    def hear(self, chunk: bytes) -> Iterator[Delta]:
+        """What a chunk says; an empty one says that no more comes."""
+        decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
+        joined = self._halves.joined
+        for data in _split(self._splitter, chunk, self._peer):
+            if data == over:
+                self.over = True
+                break
+            try:  # not in a function of its own: every piece of every answer is here
+                event = decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                event = self._odd(data, error)
                 if event is None:
                     continue
-                state, found = reader.step(state, event)
-                for delta in found:
-                    match delta:
-                        case Trouble():
-                            raise troubled(http.peer, delta, model)
-                        case Done():
-                            answer.enough()
-                            yield delta
-                            return
-                        case _:
-                            yield halves.joined(delta)
-        if (done := reader.ending(state)) is None:
-            raise _cut_off(http.peer, answer, nothing_came=state == reader.start)
-        answer.enough()
-        yield done
+            self._state, found = step(self._state, event)
+            for delta in found:
+                match delta:
+                    case TextDelta() | CallDelta() | ThinkingDelta():
+                        yield joined(delta)
+                    case Done():
+                        self.over = self.done = True
+                        yield delta
+                        return
+                    case Trouble():
+                        raise troubled(self._peer, delta, self._model)
+                    case _:
+                        yield delta
+        self.over = self.over or not chunk
+        if self.over and (done := self._reader.ending(self._state)):
+            self.done = True
+            yield done
+
+    def _odd(self, data: bytes, error: Exception) -> Event | None:
+        return _odd(self._decoder.type, data, self._peer, self._reader.types, error)
+
+
+_WORDS = (TextDelta, ThinkingDelta)
 
 
 class Halves:
@@ -89,20 +149,14 @@ class Halves:
         self._half = ""
 
     def joined(self, delta: Delta) -> Delta:
-        match delta:
-            case TextDelta(text) | ThinkingDelta(text):
-                return (
-                    delta if self._plain(text) else replace(delta, text=self._whole(text))
-                )
-            case CallDelta(_, arguments):
-                if self._plain(arguments):
-                    return delta
-                return replace(delta, arguments=self._whole(arguments))
-            case Done() | Retrying():
+        # Every piece of every answer comes through here.
+        if isinstance(delta, _WORDS):
+            if not self._half and delta.text.isascii():
                 return delta
-
-    def _plain(self, text: str) -> bool:
-        return not self._half and text.isascii()
+            return replace(delta, text=self._whole(delta.text))
+        if isinstance(delta, CallDelta) and (self._half or not delta.arguments.isascii()):
+            return replace(delta, arguments=self._whole(delta.arguments))
+        return delta
 
     def _whole(self, text: str) -> str:
         text, self._half = self._half + text, ""
@@ -118,27 +172,23 @@ def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
         raise Unreachable(f"{peer.label} sent a line that never ends") from error
 
 
-def _decoded(
-    decoder: msgspec.json.Decoder[Event], data: bytes, peer: Peer, types: frozenset[str]
+def _odd(
+    kind: type[Event], data: bytes, peer: Peer, types: frozenset[str], error: Exception
 ) -> Event | None:
-    """An event; None for one of a type that we have never heard of."""
+    """An event that could not be decoded; None for a type we have never heard of."""
     try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        try:
-            # Half a character is valid JSON to everybody but msgspec.
-            found: Any = json.loads(data)
-            match found:
-                case {"type": str(kind)} if types and kind not in types:
-                    return None
-                case _:
-                    pass
-            return msgspec.convert(found, decoder.type)
-        except (ValueError, RecursionError):
-            start = quoted(data[:80].decode("utf-8", "replace"))
-            raise Unreachable(
-                f"{peer.label} sent an event that cannot be read ({error}): {start!r}"
-            ) from error
+        # Half a character is valid JSON to everybody but msgspec.
+        found: Any = json.loads(data)
+        match found:
+            case {"type": str(name)} if types and name not in types:
+                return None
+            case _:
+                return msgspec.convert(found, kind)
+    except (ValueError, RecursionError):
+        start = quoted(data[:80].decode("utf-8", "replace"))
+        raise Unreachable(
+            f"{peer.label} sent an event that cannot be read ({error}): {start!r}"
+        ) from error
 
 
 def _cut_off(peer: Peer, answer: Answer, *, nothing_came: bool) -> ProviderError:

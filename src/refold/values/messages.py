@@ -14,6 +14,14 @@ class Text(Struct, frozen=True, tag="text"):
     text: str
 
 
+class Image(Struct, frozen=True, tag="image"):
+    """A picture. Its bytes are the blob of that name; `kind` is as in "image/png"."""
+
+    blob: str
+    kind: str
+    name: str = ""  # as a person knows it: a file's name
+
+
 class Thinking(Struct, frozen=True, tag="thinking"):
     """What a model thought aloud.
 
@@ -46,9 +54,10 @@ class ToolResult(Struct, frozen=True, tag="result"):
     call_id: str
     text: str
     failed: bool = False
+    pictures: tuple[Image, ...] = ()
 
 
-Part: TypeAlias = Text | Thinking | ToolCall | ToolResult
+Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult
 Role: TypeAlias = Literal["user", "assistant", "tool"]
 
 
@@ -59,6 +68,13 @@ class Message(Struct, frozen=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(p for p in self.parts if isinstance(p, ToolCall))
+
+    @property
+    def pictures(self) -> tuple[Image, ...]:
+        """Those in its parts, and those that its results brought."""
+        own = tuple(p for p in self.parts if isinstance(p, Image))
+        results = (p.pictures for p in self.parts if isinstance(p, ToolResult))
+        return (*own, *(image for images in results for image in images))
 
     @property
     def text(self) -> str:

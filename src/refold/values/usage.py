@@ -1,4 +1,4 @@
-"""What a model call used, in tokens, counted the same way for every provider."""
+"""What model calls used, in tokens, counted the same way for every provider; and cost."""
 
 from msgspec import Struct
 
@@ -28,4 +28,29 @@ class Usage(Struct, frozen=True):
             self.cache_write + other.cache_write,
             self.output + other.output,
             self.reasoning + other.reasoning,
+        )
+
+
+class Spent(Struct, frozen=True):
+    """What some answers used, and what that cost in US dollars.
+
+    An unknown price is not zero: `dollars` leaves the `unpriced` answers out, and
+    `cost` says nothing while there are any.
+    """
+
+    usage: Usage = Usage()
+    dollars: float = 0.0
+    answers: int = 0
+    unpriced: int = 0
+
+    @property
+    def cost(self) -> float | None:
+        return None if self.unpriced else self.dollars
+
+    def plus(self, usage: Usage, cost: float | None) -> "Spent":
+        return Spent(
+            self.usage + usage,
+            self.dollars + (cost or 0.0),
+            self.answers + 1,
+            self.unpriced + (cost is None),
         )

@@ -1,7 +1,7 @@
 """A session as plain text, for any surface."""
 
 from refold.journal.fold import View
-from refold.values.messages import Part, Text, Thinking, ToolCall, ToolResult
+from refold.values.messages import Image, Part, Text, Thinking, ToolCall, ToolResult
 
 _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
 
@@ -20,5 +20,7 @@ def _words(part: Part) -> str:
             return f"({text})"
         case ToolCall(_, name, arguments):
             return f"{name} {bytes(arguments).decode()}"
+        case Image(_, kind, name):
+            return f"[picture {name or kind}]"
         case ToolResult(_, text, failed):
             return f"failed: {text}" if failed else text

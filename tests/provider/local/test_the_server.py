@@ -82,11 +82,12 @@ def test_two_that_need_it_at_once_get_the_same(tmp_path: Path) -> None:
 
 def test_it_knows_what_to_serve_and_none_of_our_keys(tmp_path: Path) -> None:
     environ = {"HOME": "/h", "PATH": os.environ["PATH"], "OPENAI_API_KEY": "sk-secret"}
-    served = server(tmp_path, environ=environ, context=512)
+    served = server(tmp_path, environ=environ, context=512, template="{{ messages }}")
 
     async def once() -> None:
         key = (await served.start()).key
         order = said(tmp_path)["order"]
+        assert order["template"] == "{{ messages }}"
         assert (order["path"], order["context"]) == (str(tmp_path / "model.gguf"), 512)
         assert order["key"] == key
         assert order["threads"] >= 1

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.provider import openai_chat
+from refold.provider import chat_chunks, openai_chat
 from refold.provider.encoded import Encoded
 from refold.provider.failures import Peer
 from refold.provider.http import Http, Patience
@@ -21,6 +21,7 @@ from refold.provider.local import protocol
 from refold.provider.local.models import Model
 from refold.provider.local.server import Address, Server
 from refold.provider.port import Delta, Done, Request, Retrying, TextDelta
+from refold.provider.spec import Quirks
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 
@@ -47,10 +48,10 @@ class Embedded:
         body = to_wire(request, plain, messages)
         reader = Reader(
             Events,
-            openai_chat.Chunk,
-            openai_chat.Reading(),
-            openai_chat.from_wire,
-            openai_chat.ending,
+            chat_chunks.Chunk,
+            chat_chunks.Reading(),
+            chat_chunks.from_wire,
+            chat_chunks.ending,
             over=b"[DONE]",
         )
         answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
@@ -80,8 +81,10 @@ class Embedded:
 
 def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     """The body: `plain` as it goes out, with the shape that `request` asks answers in."""
-    limited = replace(plain, max_output=plain.max_output or MOST_OUTPUT)
-    body = openai_chat.to_wire(limited, messages, output_limit="max_tokens")
+    schema = Raw(b"null") if request.tools else plain.schema  # calls have their own
+    most = plain.max_output or MOST_OUTPUT
+    limited = replace(plain, max_output=most, schema=schema, effort="")
+    body = openai_chat.to_wire(limited, messages, Quirks())
     more: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
     if shape := protocol.schema(request):
         named = {"name": "call", "schema": shape}

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from refold.provider import sendable
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
+from refold.provider.text_protocol.told import readable
 from refold.values.log import Log
 from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec
@@ -34,7 +35,6 @@ FINISH = ToolSpec(
 _HOW = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
 _NEXT = "If the task is done call finish with the answer, else call the next tool."
 _LONGEST_RESULT = 4_000  # characters: a hundred seconds of reading on two cores
-_NUMBERED = re.compile(r"^(\d+)\t", re.MULTILINE)
 _OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
 
 
@@ -162,9 +162,7 @@ def _call(call: ToolCall) -> str:
 
 
 def _result(result: ToolResult, name: str) -> str:
-    text = result.text
-    if name == "read_file":  # "1<tab>4217" is read as 14217
-        text = _NUMBERED.sub(r"\1: ", text)
+    text = readable(result.text, name)
     left = len(text) - _LONGEST_RESULT
     if left > 0:
         half = _LONGEST_RESULT // 2

@@ -23,6 +23,7 @@ class Order(Struct, frozen=True):
     key: str
     context: int  # tokens
     threads: int
+    template: str = ""  # how talk is put before the model; "": its own way
 
 
 def main() -> None:
@@ -61,6 +62,8 @@ def _serve(order: Order) -> Any:
     params.cpuparams.n_threads = order.threads
     params.cpuparams_batch.n_threads = order.threads
     params.use_jinja = True
+    if order.template:
+        params.chat_template = order.template
     params.ui = False
     params.endpoint_slots = False  # it would tell what was asked
     return llama.Server(params)

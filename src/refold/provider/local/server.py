@@ -48,7 +48,10 @@ class Server(Protocol):
 
 
 class ServerProcess:
-    """`log` is where llama.cpp's own words go; the file is begun anew each time."""
+    """`log` is where llama.cpp's own words go; the file is begun anew each time.
+
+    `template` takes the place of the model's own, which not every model came with.
+    """
 
     def __init__(
         self,
@@ -58,9 +61,10 @@ class ServerProcess:
         command: Sequence[str] = COMMAND,
         environ: Mapping[str, str] = os.environ,
         context: int = CONTEXT,
+        template: str = "",
     ) -> None:
         self._model, self._log, self._command = model, log, tuple(command)
-        self._environ, self._context = environ, context
+        self._environ, self._context, self._template = environ, context, template
         self._process: Process | None = None
         self._address = Address("", "")
         self._one_at_a_time = anyio.Lock()
@@ -93,7 +97,7 @@ class ServerProcess:
             await self._let_go()
 
     async def _started(self, key: str) -> str:
-        order = Order(str(self._model), key, self._context, cores())
+        order = Order(str(self._model), key, self._context, cores(), self._template)
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("wb") as log:

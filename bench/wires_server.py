@@ -1,0 +1,63 @@
+"""A server that says DONE on every wire, and logs when it was asked.
+
+Usage: python -m bench.wires_server DIRECTORY, for `log` and `port` in it.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.mock_server import whole_body
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
+
+SHOWN = b'{"model_info":{"llama.context_length":4096},"capabilities":["tools"]}'
+ENDS: dict[bytes, WireName] = {
+    b"/messages": "anthropic",
+    b"/responses": "openai-responses",
+    b"/chat/completions": "openai-chat",
+    b":streamGenerateContent?alt=sse": "gemini",
+    b"/api/chat": "ollama",
+}
+
+
+async def converse(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log: Path
+) -> None:
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await whole_body(head, reader)
+            came = time.monotonic()
+            target = head.split(b" ", 2)[1]
+            wire = next((w for end, w in ENDS.items() if target.endswith(end)), None)
+            found = answer(wire, Reply("DONE")) if wire else None
+            said = found.body if found and isinstance(found.body, bytes) else SHOWN
+            kind = found.headers["content-type"] if found else "application/json"
+            about = f"Content-Type: {kind}\r\nContent-Length: {len(said)}\r\n\r\n"
+            writer.write(b"HTTP/1.1 200 OK\r\n" + about.encode() + said)
+            await writer.drain()
+            if wire:
+                line = {"came": came, "went": time.monotonic(), "bytes": len(body)}
+                with log.open("a") as out:
+                    out.write(json.dumps(line) + "\n")
+
+
+async def main(here: Path) -> None:
+    async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await converse(reader, writer, here / "log")
+
+    server = await asyncio.start_server(each, "127.0.0.1", 0, limit=1 << 20)
+    waiting = here / "port.new"
+    waiting.write_text(str(server.sockets[0].getsockname()[1]))
+    waiting.replace(here / "port")
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(Path(sys.argv[1])))

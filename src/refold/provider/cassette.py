@@ -1,0 +1,186 @@
+"""Model calls on file: recorded once, and given again without a model.
+
+`Recording` and `Replaying` have the shape of a provider. `Recording` belongs
+outside of everything that asks again or asks another, so that the file holds
+what the engine saw. A replay is strict: it answers a call that equals the
+recorded one and refuses any other, with the first difference. Bytes of a trace
+are not kept. What stands in a line says `cassette_lines`.
+"""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import anyio.lowlevel
+
+from refold.errors import BadInput, ProviderError, Refused
+from refold.provider.cassette_difference import first_difference
+from refold.provider.cassette_lines import (
+    VERSION,
+    Answered,
+    Asked,
+    Mask,
+    Plainly,
+    answer_to_line,
+    line_of,
+    read,
+    unmasked,
+)
+from refold.provider.port import Came, Delta, Done, Provider, Request, Sent
+
+
+class Tape:
+    """A new file that calls are written to, by as many models as there are.
+
+    It is readable by its owner only. A call is one line when it is asked and one
+    when it is answered, each written whole before anything goes on, so whatever
+    kills us leaves all that came before. `mask` is given every piece of text and
+    says what may be written of it. Raises `BadInput` if the file is there already.
+    """
+
+    def __init__(self, file: Path, mask: Mask = unmasked) -> None:
+        self._file, self._mask = file, mask
+        self._plainly = Plainly(mask)
+        self._calls = 0
+        self._create()
+
+    def ask(self, request: Request) -> int:
+        """Write that this is asked; the number that its answer goes by."""
+        self._calls += 1
+        self._write(line_of(self._plainly.news(self._calls, request)))
+        return self._calls
+
+    def answer(self, answer: Answered) -> None:
+        self._write(answer_to_line(answer, self._mask))
+
+    def _create(self) -> None:
+        try:
+            made = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError as error:
+            raise BadInput(
+                f"the cassette {self._file} exists already: name a new file, or remove it"
+            ) from error
+        except OSError as error:
+            raise BadInput(f"the cassette {self._file} cannot be made: {error}") from error
+        os.close(made)
+        self._write(line_of({"cassette": VERSION}))
+
+    def _write(self, line: bytes) -> None:
+        try:
+            file = os.open(self._file, os.O_WRONLY | os.O_APPEND)
+            try:
+                while line:
+                    line = line[os.write(file, line) :]
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise Refused(
+                f"the cassette {self._file} cannot be written: {error}"
+            ) from error
+
+
+class Recording:
+    """`inner`, with each of its calls written to `tape`."""
+
+    def __init__(self, inner: Provider, tape: Tape) -> None:
+        self.inner, self._tape = inner, tape
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        number = self._tape.ask(request)
+        came: list[Delta] = []
+        error: ProviderError | None = None
+        ended = False
+        try:
+            async with aclosing(self.inner.stream(request)) as deltas:
+                async for delta in deltas:
+                    if not isinstance(delta, Sent | Came):
+                        came.append(delta)
+                    ended = isinstance(delta, Done)
+                    yield delta
+            ended = True
+        except ProviderError as caught:
+            error = caught
+            raise
+        finally:
+            stopped = not ended and error is None
+            self._tape.answer(Answered(number, tuple(came), error, stopped))
+
+    async def aclose(self) -> None:
+        if isinstance(self.inner, _Closes):
+            await self.inner.aclose()
+
+
+class Replaying:
+    """Answers as the calls in `file` were answered, in the order they were asked.
+
+    The n-th call must equal the n-th recorded one, but for the fields of the
+    request in `ignoring`. Only calls that were under way at the same time when they
+    were recorded may come in another order. A miss raises `Refused` and uses
+    nothing up. Raises `BadInput` if the file is no cassette.
+    """
+
+    def __init__(
+        self, file: Path, ignoring: frozenset[str] = frozenset(), mask: Mask = unmasked
+    ) -> None:
+        if unknown := ignoring - set(Request.__struct_fields__):
+            raise BadInput(f"a request has no {', '.join(sorted(unknown))} to ignore")
+        self._file, self._ignoring = file, ignoring
+        self._calls = read(file)
+        self._plainly = Plainly(mask)
+        self._left = list(range(len(self._calls.asked)))
+
+    @property
+    def left(self) -> int:
+        """How many recorded calls nobody has asked for yet."""
+        return len(self._left)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        answer = self._answer(request)
+        for delta in answer.deltas:
+            await anyio.lowlevel.checkpoint()
+            yield delta
+        if answer.error is not None:
+            raise answer.error
+        if answer.stopped:
+            raise Refused(
+                f"the cassette {self._file}, call {answer.number}: it was stopped while "
+                "it was recorded, and this is all that had come"
+            )
+
+    def _answer(self, request: Request) -> Answered:
+        asked = self._plainly.asked(request)
+        if not self._left:
+            raise Refused(self._over())
+        expected = self._calls.asked[self._left[0]]
+        for at in self._left:
+            found = self._calls.asked[at]
+            if found.line > expected.answered_at:
+                break
+            if self._difference(found, asked) is None:
+                self._left.remove(at)
+                if "messages" not in self._ignoring:
+                    self._plainly.adopt(asked, found)
+                return self._calls.answers.get(found.number) or Answered(
+                    found.number, stopped=True
+                )
+        difference = self._difference(expected, asked)
+        raise Refused(f"the cassette {self._file}, call {expected.number}: {difference}")
+
+    def _difference(self, recorded: Asked, asked: Asked) -> str | None:
+        return first_difference(recorded, asked, self._ignoring)
+
+    def _over(self) -> str:
+        many = len(self._calls.asked)
+        broken = self._calls.broken_at
+        ends = f"; it breaks off in line {broken}" if broken else ""
+        return (
+            f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'} and "
+            f"was asked for one more{ends}"
+        )
+
+
+@runtime_checkable
+class _Closes(Protocol):
+    async def aclose(self) -> None: ...

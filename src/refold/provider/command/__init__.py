@@ -1,0 +1,8 @@
+"""Other agents' command lines as models: one run of a program is one answer.
+
+`spec` says what there is to know of a program, `backends` which are built in,
+`templates` makes one from a person's settings. `transcript` and `formats` make
+a prompt of the talk, `reading` an answer of what is printed: all pure.
+`program` runs it, `workplace` prepares where, `failing` says what went wrong,
+and `backend` makes a provider of them.
+"""

@@ -1,0 +1,94 @@
+"""Command lines by name, and how to make providers of them.
+
+Which are built in says `builtin`; a person's own come from `templates`.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.provider.catalog import providers
+from refold.provider.command import failing
+from refold.provider.command.backend import CommandLine
+from refold.provider.command.builtin import backends
+from refold.provider.command.spec import OWN, CommandSpec, Patience, Talk
+from refold.provider.command.workplace import without_keys
+
+
+def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
+    """The one of that name. Raises `BadInput` with the nearest ones."""
+    known = known or backends()
+    for spec in known:
+        if spec.name == name.lower():
+            return spec
+    names = [spec.name for spec in known]
+    near = get_close_matches(name.lower(), names, cutoff=0.5) or names
+    raise BadInput(f"there is no command line {name!r}; did you mean {' or '.join(near)}?")
+
+
+def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str] | None:
+    """The program and model of a name like codex-cli/MODEL or command/NAME/MODEL.
+
+    None where the name is not one of a command line. Raises `BadInput` where it
+    is, and there is none of that name, or it lacks its model.
+    """
+    first, _, rest = text.partition("/")
+    if first.lower() == OWN:
+        name, _, model = rest.partition("/")
+        if not own:
+            raise BadInput(
+                f"{text!r}: there are no commands of your own; describe one in the "
+                f'settings: [commands.{name or "NAME"}] command = ["prog", …]'
+            )
+        spec = find(f"{OWN}/{name}", own)
+    elif any(spec.name == first.lower() for spec in backends()):
+        spec, model = find(first), rest
+    else:
+        return None
+    model = model or spec.model
+    if model.startswith("-"):
+        raise BadInput(f"{text!r}: a model's name cannot begin with -")
+    if spec.needs_model and not model:
+        raise BadInput(f"{text!r} names no model: say {spec.name}/MODEL")
+    return spec, model
+
+
+def connect(
+    spec: CommandSpec,
+    model: str,
+    *,
+    environ: Mapping[str, str],
+    talk: Talk | None = None,
+    patience: Patience | None = None,
+) -> CommandLine:
+    """A provider to ask. What `talk` leaves open is as `spec` has it.
+
+    Raises `BadInput` where the program is not installed, or would use tools of
+    its own that nobody here could forbid.
+    """
+    if spec.tools == "on":
+        raise BadInput(
+            f"{spec.label} uses tools of its own and cannot be told not to, so no permission "
+            "of yours would hold: it needs the read-only sandbox, which is not there yet; "
+            "take another model"
+        )
+    program = os.path.expanduser(spec.argv[0])
+    found = shutil.which(program, path=environ.get("PATH"))
+    if found is None:
+        raise BadInput(failing.missing(spec, spec.argv[0]))
+    patience = patience or Patience()
+    if spec.idle:
+        patience = replace(patience, idle=spec.idle)
+    keys = {name for other in providers() for name in other.secret_envs}
+    return CommandLine(
+        spec,
+        model,
+        os.path.abspath(found),
+        environ=without_keys(environ, keys, spec.keys),
+        talk=(talk or Talk()).over(spec.talk),
+        patience=patience,
+    )

@@ -1,0 +1,224 @@
+"""Which command lines are built in: values, and nothing else.
+
+What switches a program's own tools off stands beside how it is started, and
+tests run the real programs to prove it.
+"""
+
+from refold.provider.command.paths import places
+from refold.provider.command.spec import CommandSpec, Counts, Output
+
+
+def backends() -> tuple[CommandSpec, ...]:
+    """All of them."""
+    return (_claude_code(), _codex(), _gemini(), _ollama(), _coro())
+
+
+def _claude_code() -> CommandSpec:
+    event = "type=stream_event parent_tool_use_id=null"
+    return CommandSpec(
+        name="claude-code",
+        label="Claude Code",
+        argv=(
+            "claude",
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--include-partial-messages",
+            "--system-prompt-file",
+            "{system_file}",
+            "--tools",
+            "",
+            "--restricted",
+            "--strict-mcp-config",
+            "--setting-sources",
+            "",
+            "--disable-slash-commands",
+            "--no-chrome",
+            "--no-session-persistence",
+            "--permission-mode",
+            "dontAsk",
+            "--permission-prompts",
+            "none",
+        ),
+        model_argv=("--model", "{model}"),
+        effort_argv=("--effort", "{effort}"),
+        output=Output(
+            "jsonl",
+            text=places(f"event.delta.text if {event} event.delta.type=text_delta"),
+            whole=places("result if type=result is_error=false"),
+            thinking=places(
+                f"event.delta.thinking if {event} event.delta.type=thinking_delta"
+            ),
+            error=places(
+                "result if type=result is_error=true", "errors if type=result is_error=true"
+            ),
+            end=places("type if type=result"),
+            model=places(f"event.message.model if {event} event.type=message_start"),
+            stop=places("stop_reason if type=result"),
+            stops={"max_tokens": "length", "refusal": "refused"},
+            cost=places("total_cost_usd if type=result"),
+            counts=Counts(
+                places("usage.input_tokens if type=result"),
+                places("usage.cache_read_input_tokens"),
+                places("usage.cache_creation_input_tokens"),
+                places("usage.output_tokens if type=result"),
+                places("usage.output_tokens_details.thinking_tokens"),
+            ),
+        ),
+        tools="off",
+        tools_off_by='`--tools ""`, `--restricted` and `--strict-mcp-config`',
+        model="sonnet",
+        install="npm install -g @anthropic-ai/claude-code",
+        login="run `claude` once and log in, or set ANTHROPIC_API_KEY",
+        keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        environ={
+            # It would read every file that stands as @name in the talk.
+            "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
+            "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+            "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "0",  # asking again is our business
+            "DISABLE_AUTOUPDATER": "1",
+        },
+        unset=("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"),
+    )
+
+
+# The tools of Codex, by the features that bring them; names it does not know it ignores.
+_CODEX_TOOLS = (
+    "shell_tool", "unified_exec", "code_mode_host", "multi_agent", "multi_agent_v2", "goals",
+    "hooks", "plugins", "remote_plugin", "apps", "browser_use", "browser_use_external",
+    "in_app_browser", "computer_use", "image_generation", "view_image", "skill_search",
+    "shell_snapshot", "sleep_tool", "tool_suggest", "standalone_web_search", "memories",
+)  # fmt: skip
+
+
+def _codex() -> CommandSpec:
+    settings = (
+        'model_instructions_file="{system_file}"',
+        'web_search="disabled"',
+        "agents.enabled=false",
+        "skills.include_instructions=false",
+        "include_permissions_instructions=false",
+        "include_environment_context=false",
+        "include_apps_instructions=false",
+        "include_collaboration_mode_instructions=false",
+        "project_doc_max_bytes=0",
+        "check_for_update_on_startup=false",
+        *(f"features.{name}=false" for name in _CODEX_TOOLS),
+    )
+    return CommandSpec(
+        name="codex-cli",
+        label="Codex",
+        argv=(
+            "codex",
+            "exec",
+            "--json",
+            "--ephemeral",
+            "--ignore-user-config",
+            "--ignore-rules",
+            "--skip-git-repo-check",
+            "--sandbox",
+            "read-only",
+            "--color",
+            "never",
+            *(part for setting in settings for part in ("-c", setting)),
+        ),
+        model_argv=("--model", "{model}"),
+        effort_argv=("-c", 'model_reasoning_effort="{effort}"'),
+        efforts={"max": "xhigh"},
+        output=Output(
+            "jsonl",
+            text=places("item.text if type=item.completed item.type=agent_message"),
+            thinking=places("item.text if type=item.completed item.type=reasoning"),
+            error=places("error.message if type=turn.failed"),
+            end=places("type if type=turn.completed", "type if type=turn.failed"),
+            counts=Counts(
+                places("usage.input_tokens if type=turn.completed"),
+                places("usage.cached_input_tokens"),
+                places("usage.cache_write_input_tokens"),
+                places("usage.output_tokens if type=turn.completed"),
+                places("usage.reasoning_output_tokens"),
+                inclusive=True,
+            ),
+            between="\n\n",
+        ),
+        tools="off",
+        tools_off_by="features switched off one by one, and its read-only sandbox behind them",
+        install="npm install -g @openai/codex",
+        login="run `codex login`, or set CODEX_API_KEY",
+        keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        idle=900.0,  # it thinks without a word, and tells its answer whole
+    )
+
+
+def _gemini() -> CommandSpec:
+    return CommandSpec(
+        name="gemini-cli",
+        label="Gemini CLI",
+        argv=(
+            "gemini", "--output-format", "stream-json", "--prompt", "",
+            "--policy", "{files}/no_tools.toml", "--admin-policy", "{files}/no_tools.toml",
+            "--extensions", "none", "--allowed-mcp-server-names", "none", "--skip-trust",
+            "--approval-mode", "default",
+        ),
+        model_argv=("--model", "{model}"),
+        output=Output(
+            "jsonl",
+            text=places("content if type=message role=assistant"),
+            error=places(
+                "error.message if type=result status=error", "error if type=result status=error"
+            ),
+            end=places("type if type=result"),
+            model=places("model if type=init"),
+            counts=Counts(
+                places("stats.input_tokens if type=result"),
+                places("stats.cached"),
+                (),
+                places("stats.output_tokens if type=result"),
+                inclusive=True,
+            ),
+        ),
+        tools="off",
+        tools_off_by="a policy that denies every tool",
+        install="npm install -g @google/gemini-cli",
+        login="run `gemini` once and log in, or choose the key in GEMINI_API_KEY there",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        environ={"GEMINI_SYSTEM_MD": "{system_file}", "GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_NO_RELAUNCH": "true"},
+        files={
+            "no_tools.toml": '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
+        },
+    )  # fmt: skip
+
+
+def _ollama() -> CommandSpec:
+    return CommandSpec(
+        name="ollama-cli",
+        label="ollama run",
+        argv=("ollama", "run", "{model}", "--nowordwrap", "--hidethinking", "--verbose"),
+        output=Output(
+            printed=(
+                ("fresh", r"^prompt eval count:\s+([\d,]+)"),
+                ("output", r"^eval count:\s+([\d,]+)"),
+            )
+        ),
+        tools="none",
+        tools_off_by="it has none",
+        needs_model=True,
+        install="get it from https://ollama.com/download",
+        host_env="OLLAMA_HOST",
+    )
+
+
+def _coro() -> CommandSpec:
+    return CommandSpec(
+        name="coro",
+        label="coro",
+        argv=("coro", "{prompt}"),
+        model_argv=("--model", "{model}"),
+        stdin=False,
+        tools="on",
+        install="cargo install --git https://github.com/Blushyes/coro-code --bin coro",
+    )

@@ -1,0 +1,198 @@
+"""A program in a process group of its own: read what it prints, and end it.
+
+No shell. What it is to read comes from a file that has no name any more, so
+nobody has to feed it. It knows nothing of prompts and answers.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import anyio
+
+_LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
+_AT_ONCE = 65536  # bytes
+_LAST_WORDS = 8192  # bytes of standard error that are kept
+
+
+class Program:
+    """A started one. Whoever starts it must `stop` it, ended or not."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: int, err: int) -> None:
+        self._process = process
+        self._out: int | None = out
+        self._err: int | None = err
+        self._last = b""
+        for pipe in (out, err):
+            os.set_blocking(pipe, False)
+        try:
+            self._watch: int | None = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):  # no Linux, or no number left
+            self._watch = None
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it printed on standard error."""
+        return self._last.decode("utf-8", "replace")
+
+    async def read(self, idle: float) -> bytes:
+        """The next piece of its output; empty when there is no more.
+
+        Raises `TimeoutError` when it has printed nothing for `idle` seconds.
+        """
+        await anyio.lowlevel.checkpoint()
+        while True:
+            over = self._has_ended()
+            self._listen()
+            if piece := self._take():
+                return piece
+            if over or self._out is None:
+                return b""
+            with anyio.fail_after(idle):
+                await self._news()
+
+    async def ended(self, within: float) -> bool:
+        """Does it end by itself within so many seconds?"""
+        with anyio.move_on_after(within):
+            while not self._has_ended():  # noqa: ASYNC110
+                await anyio.sleep(_LOOK_AGAIN)
+        self._listen()
+        return self._has_ended()
+
+    async def stop(self, grace: float) -> int:
+        """End the whole group: ask, and after `grace` seconds kill it. Its code, or minus the signal that ended it."""
+        try:
+            await self._end_group(grace)
+        finally:
+            for pipe in (self._out, self._err, self._watch):
+                if pipe is not None:
+                    os.close(pipe)
+            self._out = self._err = self._watch = None
+        code = self._process.poll()  # even now it may hang in the kernel
+        return -signal.SIGKILL if code is None else code
+
+    def _take(self) -> bytes:
+        if self._out is None:
+            return b""
+        try:
+            piece = os.read(self._out, _AT_ONCE)
+        except BlockingIOError:
+            return b""
+        if not piece:
+            os.close(self._out)
+            self._out = None
+        return piece
+
+    def _listen(self) -> None:
+        """Take what stands on standard error, lest it be full and the program wait."""
+        while self._err is not None:
+            try:
+                piece = os.read(self._err, _AT_ONCE)
+            except BlockingIOError:
+                return
+            self._last = (self._last + piece)[-_LAST_WORDS:]
+            if not piece:
+                os.close(self._err)
+                self._err = None
+
+    def _has_ended(self) -> bool:
+        if self._watch is None or self._process.returncode is not None:
+            return self._process.poll() is not None
+        # Not by reaping it: its number must stay its own until its group has ended.
+        look = select.poll()
+        look.register(self._watch, select.POLLIN)
+        return bool(look.poll(0))
+
+    async def _news(self) -> None:
+        """Wait until there is something to read, or the program has ended."""
+        pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
+
+        async def one(pipe: int) -> None:
+            await anyio.wait_readable(pipe)
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for pipe in pipes:
+                group.start_soon(one, pipe)
+
+    async def _end_group(self, grace: float) -> None:
+        # Until the leader is reaped, and while anybody else is in the group, its number
+        # cannot come to mean another group.
+        for order in (signal.SIGTERM, signal.SIGKILL):
+            if not _signal(self._process.pid, order):
+                self._process.poll()
+                return
+            _signal(self._process.pid, signal.SIGCONT)  # one that was stopped must hear it
+            with anyio.move_on_after(grace):
+                while not self._is_gone():  # noqa: ASYNC110
+                    await anyio.sleep(_LOOK_AGAIN)
+                return
+
+    def _is_gone(self) -> bool:
+        if self._process.poll() is None:
+            return False
+        return not (_signal(self._process.pid, 0) and _lives(self._process.pid))
+
+
+def start(
+    argv: Sequence[str], *, cwd: str, environ: Mapping[str, str], stdin: bytes | None
+) -> Program:
+    """Start a program that reads `stdin`, or nothing. Raises `OSError`."""
+    pipes = [*os.pipe(), *os.pipe()]
+    try:
+        with tempfile.TemporaryFile() as fed:
+            fed.write(stdin or b"")
+            fed.seek(0)
+            process = subprocess.Popen(
+                tuple(argv),
+                cwd=cwd,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL if stdin is None else fed,
+                stdout=pipes[1],
+                stderr=pipes[3],
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:
+        os.close(pipes[0])
+        os.close(pipes[2])
+        raise error if isinstance(error, OSError) else OSError(str(error)) from error
+    finally:
+        os.close(pipes[1])
+        os.close(pipes[3])
+    return Program(process, pipes[0], pipes[2])
+
+
+def _signal(group: int, number: int) -> bool:
+    """Tell a process group. False: there is none left."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # macOS says so of zombies
+        return number != 0
+    return True
+
+
+def _lives(group: int) -> bool:
+    """Is there one in the group that is not just waiting to be reaped?
+
+    In many containers nobody reaps orphans: they stay listed for ever.
+    """
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:  # not Linux: believe what the signal said
+        return True
+    return any(_is_alive_in(group, number) for number in numbers)
+
+
+def _is_alive_in(group: int, number: str) -> bool:
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            # The name before the last parenthesis may hold anything.
+            state, _, belongs_to = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return False
+    return int(belongs_to) == group and state not in (b"Z", b"X")

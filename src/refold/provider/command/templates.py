@@ -1,0 +1,160 @@
+"""A person's own command lines, from `[commands.NAME]` in their settings.
+
+Whoever describes one says that it has no tools of its own: nobody here can know.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct, field
+
+from refold.errors import BadInput
+from refold.provider.command.paths import places
+from refold.provider.command.spec import (
+    OWN,
+    SLOTS,
+    CommandSpec,
+    Context,
+    Counts,
+    Format,
+    Output,
+    Talk,
+)
+from refold.provider.failures import masked
+
+
+class UsagePlaces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the counts of tokens stand in a line of JSON."""
+
+    input: str = ""
+    cached: str = ""
+    cache_write: str = ""
+    output: str = ""
+    reasoning: str = ""
+    input_has_cached: bool = True  # are cached tokens counted in `input` too?
+
+
+class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program as a model, as it stands in the settings."""
+
+    command: tuple[str, ...] = ()
+    tools: Literal["", "none"] = ""  # it must say that it has none
+    stdin: bool | None = None  # the prompt goes in there; else it is closed
+    model: str = ""
+    keys: tuple[str, ...] = ()  # variables with keys that it is to see
+    environ: dict[str, str] = field(default_factory=dict[str, str])
+    install: str = ""
+    context: Context = "continue"
+    format: Format = "plain"
+    window: int = 20
+    idle: float = 0.0  # seconds it may be silent; 0: as settings for all say
+    output: Literal["text", "jsonl"] = "text"
+    # Places in a line of JSON.
+    text: str = ""  # a piece of the answer
+    whole: str = ""  # all of it
+    thinking: str = ""
+    error: str = ""
+    end: str = ""  # stands only in the last line
+    cost: str = ""  # US dollars
+    usage: UsagePlaces = UsagePlaces()
+
+
+def own(commands: Mapping[str, Command]) -> tuple[CommandSpec, ...]:
+    """All that the settings describe. Raises `BadInput` for one that makes no sense."""
+    return tuple(from_settings(name, given) for name, given in commands.items())
+
+
+def from_settings(name: str, given: Command) -> CommandSpec:
+    where = f"[commands.{name}]"
+    _check(where, name, given)
+    text = "\n".join((*given.command, *given.environ.values()))
+    in_slot = "{prompt}" in text or "{prompt_file}" in text
+    stdin = given.stdin if given.stdin is not None else not in_slot
+    if not (stdin or in_slot):
+        raise BadInput(
+            f"{where} would never see the prompt: put {{prompt}} or {{prompt_file}} into "
+            "`command`, or leave out stdin = false"
+        )
+    return CommandSpec(
+        name=f"{OWN}/{name.lower()}",
+        label=f"{OWN}/{name}",
+        argv=given.command,
+        stdin=stdin,
+        output=_output(where, given),
+        tools=given.tools or "on",
+        tools_off_by="the person says that it has none",
+        model=given.model,
+        needs_model="{model}" in text,
+        install=given.install,
+        keys=given.keys,
+        environ=given.environ,
+        idle=given.idle,
+        talk=Talk(given.context, given.format, given.window),
+    )
+
+
+def _check(where: str, name: str, given: Command) -> None:
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise BadInput(f"{where}: a name has letters, digits, and - _ . only")
+    if not (given.command and given.command[0].strip()):
+        raise BadInput(f'{where} needs command = ["prog", …]')
+    if not given.tools:
+        raise BadInput(
+            f'{where} must say tools = "none": that this program runs nothing and changes '
+            "nothing by itself. One that does would need the read-only sandbox, which is "
+            "not there yet"
+        )
+    if given.window < 1:
+        raise BadInput(f"{where}: window = {given.window} is no number of messages")
+    if given.idle < 0:
+        raise BadInput(f"{where}: idle = {given.idle:g} is no time")
+    if _unknown(given.command[0]) or "{" in given.command[0]:
+        raise BadInput(f"{where}: the program itself, {given.command[0]!r}, can be no slot")
+    for argument in (*given.command, *given.environ.values()):
+        if unknown := _unknown(argument):
+            raise BadInput(
+                f"{where}: there is no slot {{{unknown}}}; there are "
+                + ", ".join(f"{{{slot}}}" for slot in sorted(SLOTS))
+            )
+        if masked(argument, "") != argument:
+            raise BadInput(
+                f"{where}: a key must not stand in a command line, where others can read it: "
+                "put it into a variable, and name that in `keys`"
+            )
+
+
+def _unknown(argument: str) -> str:
+    found: list[str] = re.findall(r"\{([a-z_]+)\}", argument)
+    return next((name for name in found if name not in SLOTS), "")
+
+
+def _output(where: str, given: Command) -> Output:
+    named = (given.text, given.whole, given.thinking, given.error, given.end, given.cost)
+    if given.output == "text":
+        if any(named) or given.usage != UsagePlaces():
+            raise BadInput(f'{where}: places are for output = "jsonl", and it says "text"')
+        return Output()
+    if not (given.text or given.whole):
+        raise BadInput(
+            f'{where}: where is the answer in a line of JSON? Say text = "place" or '
+            'whole = "place"'
+        )
+    usage = given.usage
+    return Output(
+        "jsonl",
+        text=places(given.text),
+        whole=places(given.whole),
+        thinking=places(given.thinking),
+        error=places(given.error),
+        end=places(given.end),
+        cost=places(given.cost),
+        counts=Counts(
+            places(usage.input),
+            places(usage.cached),
+            places(usage.cache_write),
+            places(usage.output),
+            places(usage.reasoning),
+            inclusive=usage.input_has_cached,
+        ),
+    )

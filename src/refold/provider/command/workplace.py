@@ -1,0 +1,159 @@
+"""Where a program runs and what it is given: directory, files, environment, words.
+
+It runs in an empty directory, so that it finds no project and no settings of
+one. What goes in by file lies in a directory of this one run, which is removed
+afterwards. The environment is the person's, without the keys of others.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import TooLong
+from refold.provider.command.spec import SLOTS, CommandSpec
+
+# Linux takes no longer argument, whatever the limit on all of them.
+_LONGEST_ARGUMENT = 128 * 1024 - 1
+_NOBODY_THERE = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+_OURS = ("OLDPWD", "COLUMNS", "LINES", "FORCE_COLOR")
+_SLOT = re.compile("|".join(rf"\{{{name}\}}" for name in sorted(SLOTS)))
+
+
+class Words(Struct, frozen=True):
+    """What a program is told. `system` stands alone only where a slot takes it."""
+
+    prompt: str
+    system: str = ""
+    model: str = ""
+    effort: str = ""
+
+
+class Workplace(Struct, frozen=True):
+    """Ready to start. `files` are those that words went into, by name."""
+
+    directory: Path
+    cwd: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    stdin: bytes | None
+    files: tuple[tuple[str, bytes], ...]
+
+    @property
+    def line(self) -> str:
+        return shlex.join(self.argv)
+
+    def clear(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def prepared(
+    spec: CommandSpec, program: str, words: Words, environ: Mapping[str, str]
+) -> Workplace:
+    """Make directory and files. Raises `TooLong`, and `OSError`."""
+    directory = Path(tempfile.mkdtemp(prefix="refold-"))
+    try:
+        own = directory / "tmp"
+        own.mkdir()
+        slots = {
+            "prompt": words.prompt,
+            "prompt_file": str(directory / "prompt.md"),
+            "system": words.system,
+            "system_file": str(directory / "system.md"),
+            "model": words.model,
+            "effort": spec.efforts.get(words.effort, words.effort),
+            "files": str(directory),
+        }
+        argv = (program, *(_filled(spec, part, slots) for part in _arguments(spec, words)))
+        files = tuple(_files(spec, slots))
+        for name, content in files:
+            (directory / name).write_bytes(content)
+        cwd = _empty(environ) or _made(directory / "empty")
+        variables = {
+            **environ,
+            **_NOBODY_THERE,
+            "PWD": cwd,
+            "TMPDIR": str(own),
+            **{name: _put(value, slots) for name, value in spec.environ.items()},
+        }
+        for name in (*_OURS, *spec.unset):
+            variables.pop(name, None)
+        stdin = words.prompt.encode() if spec.stdin else None
+        return Workplace(directory, cwd, argv, variables, stdin, files)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def without_keys(
+    environ: Mapping[str, str], keys: Collection[str], own: Collection[str]
+) -> dict[str, str]:
+    """The environment without those of the keys that are not the program's own."""
+    foreign = set(keys) - set(own)
+    return {name: value for name, value in environ.items() if name not in foreign}
+
+
+def _arguments(spec: CommandSpec, words: Words) -> tuple[str, ...]:
+    model = spec.model_argv if words.model else ()
+    effort = spec.effort_argv if words.effort else ()
+    return (*spec.argv[1:], *model, *effort)
+
+
+def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    used = spec.slots
+    found = [
+        (f"{name}.md", slots[name])
+        for name in ("prompt", "system")
+        if f"{{{name}_file}}" in used
+    ]
+    found += [(name, _put(content, slots)) for name, content in spec.files.items()]
+    return [(name, content.encode()) for name, content in found]
+
+
+def _filled(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
+    found = _put(part, slots).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if (size := len(found.encode())) > _LONGEST_ARGUMENT:
+        raise TooLong(
+            f"the conversation does not fit on the command line of {spec.label}: it has "
+            f"{size // 1024} KiB, and {_LONGEST_ARGUMENT // 1024 + 1} KiB is the most; give it "
+            "by stdin or {prompt_file}, or take the context mode sliding or fresh"
+        )
+    return found
+
+
+def _put(template: str, slots: Mapping[str, str]) -> str:
+    """In one go: what is put in may hold braces too."""
+    return _SLOT.sub(lambda found: slots[found[0][1:-1]], template)
+
+
+def _empty(environ: Mapping[str, str]) -> str:
+    """A directory that stays the same, since some programs remember each they were in.
+
+    "" where there is none that nobody has put anything into.
+    """
+    home = environ.get("HOME", "")
+    cache = environ.get("XDG_CACHE_HOME", "") or (home and os.path.join(home, ".cache"))
+    if not os.path.isabs(cache):
+        return ""
+    found = Path(cache, "refold", "empty")
+    try:
+        found.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return "" if any(found.iterdir()) else str(found)
+    except OSError:
+        return ""
+
+
+def _made(directory: Path) -> str:
+    directory.mkdir()
+    return str(directory)

@@ -1,0 +1,77 @@
+"""How hard a model should think, in the words of each wire. Tables, nothing else.
+
+Which model takes which word changes by the month, and nobody can list it. So
+each effort has the word that is wished for and, after it, those that will do: a
+wire asks for the first one that the model has not refused. With all of them
+refused it asks for none.
+"""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from refold.values.effort import Effort
+
+# Every word of any wire, in the order in which they are given up.
+Level: TypeAlias = Literal["max", "xhigh", "high", "medium", "low"]
+Levels: TypeAlias = Mapping[Effort, tuple[Level, ...]]
+Budgets: TypeAlias = Mapping[Effort, int]
+
+# https://platform.claude.com/docs/en/build-with-claude/effort
+ANTHROPIC: Levels = MappingProxyType(
+    {
+        "low": ("low",),
+        "medium": ("medium",),
+        "high": ("high",),
+        "max": ("max", "xhigh", "high"),
+    }
+)
+# Tokens, for models that know no effort. They leave room for an answer in 32,000.
+ANTHROPIC_BUDGETS: Budgets = MappingProxyType(
+    {"low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
+)
+
+# https://platform.openai.com/docs/guides/reasoning, both of its APIs
+OPENAI: Levels = MappingProxyType(
+    {
+        "low": ("low",),
+        "medium": ("medium",),
+        "high": ("high",),
+        "max": ("max", "xhigh", "high"),
+    }
+)
+
+# https://ai.google.dev/gemini-api/docs/thinking; in capitals there
+GEMINI: Levels = MappingProxyType(
+    {
+        "low": ("low",),
+        "medium": ("medium",),
+        "high": ("high",),
+        "max": ("xhigh", "high"),
+    }
+)
+# Tokens, for the second generation. Its largest model takes more than the others.
+GEMINI_BUDGETS: Budgets = MappingProxyType(
+    {"low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
+)
+GEMINI_PRO_BUDGETS: Budgets = MappingProxyType({**GEMINI_BUDGETS, "max": 32_768})
+
+# https://docs.ollama.com/capabilities/thinking: models that only think or do not,
+# and those that know levels.
+OLLAMA: Mapping[Effort, bool] = MappingProxyType(
+    {"low": False, "medium": True, "high": True, "max": True}
+)
+OLLAMA_LEVELS: Levels = MappingProxyType(
+    {
+        "low": ("low",),
+        "medium": ("medium",),
+        "high": ("high",),
+        "max": ("max", "high"),
+    }
+)
+
+
+def level(levels: Levels, effort: Effort, without: Collection[str]) -> str:
+    """The word to ask for; "" for none."""
+    wished = levels.get(effort, ())
+    return next((word for word in wished if word not in without), "")

@@ -1,0 +1,141 @@
+"""A chain of models: when one is down, the next is asked the same.
+
+It has the shape of what it wraps. Only what a model is not to blame for moves
+on to the next (`Overloaded`, `Unreachable`, or nobody to ask at all), and never
+once a person could have seen a word. A refusal is an answer: another model is
+not asked in the hope that it minds less. Asking the same one again is `retry`'s
+business and belongs inside the links: a whole patience is spent on each.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Protocol, runtime_checkable
+
+from msgspec.structs import replace
+
+from refold.errors import BadInput, Overloaded, ProviderError, Refused, Unreachable
+from refold.provider.port import Came, Delta, Done, Provider, Request, Retrying, Sent
+
+# Seconds for which one that failed is not asked first. A turn has many steps, and
+# a dead model must not cost each of them all its tries.
+REST = 30.0
+
+
+class Fallback:
+    """The models of `chain` (provider/model, and how to get it), in this order.
+
+    After a failure a link rests for `rest` seconds, or as long as it asked for:
+    requests go to the others at once, and to it again when they have failed too.
+    Then the first one is asked first again. A link is made when it is needed; one
+    that cannot be made (`BadInput`, such as no key) is passed over, and says so.
+    """
+
+    def __init__(
+        self,
+        chain: Sequence[tuple[str, Callable[[], Provider]]],
+        *,
+        rest: float = REST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not chain:
+            raise BadInput(
+                "a chain of models needs at least one: name it as provider/model"
+            )
+        self._links = tuple(_Link(name, make) for name, make in chain)
+        self._rest, self._clock = rest, clock
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        failed: list[tuple[_Link, ProviderError | BadInput]] = []
+        waiting = self._order()
+        while waiting:
+            link, *waiting = waiting
+            begun = False
+            try:
+                async with aclosing(self._ask(link, request)) as deltas:
+                    async for delta in deltas:
+                        begun = begun or not isinstance(delta, Retrying | Sent | Came)
+                        yield delta
+            except (Overloaded, Unreachable, BadInput) as error:
+                if begun:
+                    raise
+                self._let_rest(link, error)
+                failed.append((link, error))
+            except Refused as error:
+                if begun or not failed:
+                    raise
+                why = f"{link.name} was asked because {_told(failed)}"
+                raise type(error)(f"{error} ({why})") from error
+            else:
+                return
+            if waiting:
+                reason = f"{_told(failed[-1:])}: asking {waiting[0].name} instead"
+                yield Retrying(0.0, reason)
+        raise _all_failed(failed)
+
+    async def aclose(self) -> None:
+        """Close those that were made."""
+        for link in self._links:
+            if isinstance(link.made, _Closes):
+                await link.made.aclose()
+
+    def _order(self) -> list["_Link"]:
+        now = self._clock()
+        return sorted(self._links, key=lambda link: link.rests_until > now)
+
+    async def _ask(self, link: "_Link", request: Request) -> AsyncGenerator[Delta, None]:
+        first = link is self._links[0]
+        asked = request if first else replace(request, model=link.name.partition("/")[2])
+        async with aclosing(link.provider().stream(asked)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, Done):
+                    link.rests_until = float("-inf")
+                    if not first:
+                        delta = replace(delta, by=delta.by or link.name)
+                yield delta
+
+    def _let_rest(self, link: "_Link", error: ProviderError | BadInput) -> None:
+        asked = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
+        link.rests_until = self._clock() + max(self._rest, asked)
+
+
+class _Link:
+    def __init__(self, name: str, make: Callable[[], Provider]) -> None:
+        self.name, self._make = name, make
+        self.made: Provider | None = None
+        self.rests_until = float("-inf")  # by the clock of the chain
+
+    def provider(self) -> Provider:
+        if self.made is None:
+            self.made = self._make()
+        return self.made
+
+
+@runtime_checkable
+class _Closes(Protocol):
+    async def aclose(self) -> None: ...
+
+
+def _told(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:
+    return "; ".join(
+        f"{link.name} {'cannot be asked' if isinstance(error, BadInput) else 'is down'} "
+        f"({error})"
+        for link, error in failed
+    )
+
+
+def _all_failed(
+    failed: Sequence[tuple[_Link, ProviderError | BadInput]],
+) -> ProviderError:
+    """One error for all: worth another try if any of them is."""
+    errors = [error for _, error in failed]
+    if len(errors) == 1 and isinstance(errors[0], ProviderError):
+        return errors[0]
+    text = f"there is no model to ask: {_told(failed)}"
+    busy = [error for error in errors if isinstance(error, Overloaded)]
+    if busy:
+        waits = [error.retry_after for error in busy if error.retry_after is not None]
+        return Overloaded(text, retry_after=min(waits, default=None))
+    if any(isinstance(error, Unreachable) for error in errors):
+        return Unreachable(text)
+    return Refused(text)

@@ -1,0 +1,275 @@
+"""Which models a provider has today, as it says itself; and what it said last time.
+
+The parsers are pure: the bytes of a page to the models on it and where the next
+page is. What is known of models without asking is in `known`, what they cost
+`prices`' business.
+"""
+
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+from urllib.parse import quote, urlsplit
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.errors import ProviderError, Refused
+from refold.provider.catalog import server
+from refold.provider.http import Http
+from refold.provider.known import Step
+from refold.provider.spec import ProviderSpec
+
+_PAGES = 50  # a server that sends more of them goes round in circles
+_AT_ONCE = 4  # questions to one Ollama
+_LONGEST_NAME = 200
+# Names of models that do not write text, where a list says nothing else about them.
+_NOT_TEXT = (
+    r"embed|whisper|moderation|dall-e|transcri|rerank|(?:^|[-/])(?:tts|stt|sora|ocr|image"
+    r"|audio|realtime|voice|live|veo|imagen|lyria)(?:[-.\d]|$)"
+)
+
+
+class Found(Struct, frozen=True, omit_defaults=True):
+    """A model, and what its provider tells of it."""
+
+    name: str
+    window: int = 0  # tokens; 0: not told
+    steps: tuple[Step, ...] = ()  # prices, where they are told
+
+
+class Page(Struct, frozen=True):
+    models: tuple[Found, ...]
+    next: str = ""  # the path of the page after it
+
+
+class Listed(Struct, frozen=True):
+    """An answer that was kept."""
+
+    at: float  # seconds since 1970
+    address: str  # who gave it
+    models: tuple[Found, ...]
+
+
+Parser: TypeAlias = Callable[[Any], Page]
+
+
+def has_list(spec: ProviderSpec) -> bool:
+    """Is there anything to ask? A command line has no list of models."""
+    return spec.wire in _FIRST
+
+
+async def list_models(
+    spec: ProviderSpec,
+    environ: Mapping[str, str],
+    *,
+    key: str = "",
+    connecting: float = 5.0,
+    idle: float = 20.0,
+) -> tuple[Found, ...]:
+    """Ask a provider which models it has, by name.
+
+    Raises `ProviderError`, and `BadInput` where there is no key or no address.
+    """
+    http = server(spec, environ, key=key, connecting=connecting, idle=idle)
+    try:
+        path, parse = _FIRST[spec.wire]
+        found = {model.name: model async for model in _pages(http, path, parse)}
+        if spec.wire == "ollama":
+            found = await _with_windows(http, tuple(found))
+    finally:
+        await http.aclose()
+    return tuple(found[name] for name in sorted(found))
+
+
+def remembered(directory: Path, name: str, address: str) -> Listed | None:
+    """What the provider at this address said last time."""
+    try:
+        found = msgspec.json.decode(_file(directory, name).read_bytes(), type=Listed)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None  # it can be asked again
+    return found if found.address == address else None
+
+
+def remember(directory: Path, name: str, listed: Listed) -> None:
+    """Keep it for next time, whole or not at all. Where that is not possible, we forget."""
+    file = _file(directory, name)
+    temporary = file.with_suffix(f".{os.getpid()}.new")
+    with suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(msgspec.json.encode(listed))
+        temporary.replace(file)
+
+
+def from_anthropic(page: Any) -> Page:
+    models: list[Found] = []
+    for model in _models(page, "data"):
+        if model.get("lifecycle") != "retired":
+            models.append(Found(model["id"], _count(model.get("max_input_tokens"))))
+    match page:
+        case {"has_more": True, "last_id": str(last)} if last:
+            return Page(tuple(models), f"{_ANTHROPIC}&after_id={quote(last, safe='')}")
+        case _:
+            return Page(tuple(models))
+
+
+def from_gemini(page: Any) -> Page:
+    models = tuple(
+        Found(model["name"].removeprefix("models/"), _count(model.get("inputTokenLimit")))
+        for model in _models(page, "models", "name")
+        if "generateContent" in (model.get("supportedGenerationMethods") or ())
+        and not re.search(_NOT_TEXT, model["name"])
+    )
+    match page:
+        case {"nextPageToken": str(token)} if token:
+            return Page(models, f"{_GEMINI}&pageToken={quote(token, safe='')}")
+        case _:
+            return Page(models)
+
+
+def from_openai(page: Any) -> Page:
+    """OpenAI's list, and those of everybody who has one like it and tells more."""
+    models = tuple(
+        Found(model["id"], _window(model), _steps(model.get("pricing")))
+        for model in _models(page, "data")
+        if _writes_text(model)
+    )
+    match page:
+        case {"links": {"next": str(following)}} if "?" in following:
+            # Only the question: where to ask it, and with our key, we know ourselves.
+            return Page(models, f"/models?{urlsplit(following).query}")
+        case _:
+            return Page(models)
+
+
+def from_ollama(page: Any) -> Page:
+    return Page(tuple(Found(model["name"]) for model in _models(page, "models", "name")))
+
+
+_ANTHROPIC = "/v1/models?limit=1000"
+_GEMINI = "/v1beta/models?pageSize=1000"
+_FIRST: dict[str, tuple[str, Parser]] = {
+    "anthropic": (_ANTHROPIC, from_anthropic),
+    "openai-responses": ("/models", from_openai),
+    "openai-chat": ("/models", from_openai),
+    "gemini": (_GEMINI, from_gemini),
+    "ollama": ("/api/tags", from_ollama),
+}
+
+
+async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[Found, None]:
+    asked: set[str] = set()
+    while path and path not in asked and len(asked) < _PAGES:
+        asked.add(path)
+        body = await http.get(path)
+        try:
+            page = parse(msgspec.json.decode(body))
+        except (ValueError, TypeError, RecursionError) as error:
+            peer = http.peer
+            raise Refused(
+                f"{peer.label} at {peer.base_url} answers {path.partition('?')[0]} with what "
+                f"is no list of models; check {peer.url_env or 'its address'}"
+            ) from error
+        for model in page.models:
+            yield model
+        path = page.next
+
+
+async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, Found]:
+    """Ollama tells a window only where it is asked for that model."""
+    found = {name: Found(name) for name in names}
+    limit = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def ask(name: str) -> None:
+        from refold.provider.ollama_shown import model_of
+
+        async with limit:
+            with suppress(ProviderError):  # then it stays unknown
+                body = msgspec.json.encode({"model": name})
+                async with http.post("/api/show", body, model=name) as answer:
+                    shown = bytearray()
+                    while chunk := await answer.read():
+                        shown += chunk
+                model = model_of(bytes(shown))
+                if model.can("completion"):
+                    found[name] = Found(name, model.window)
+                else:
+                    del found[name]
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(ask, name)
+    return found
+
+
+def _models(page: Any, where: str, name: str = "id") -> Iterator[dict[str, Any]]:
+    """What has a name we could ask for. Raises `ValueError` where there is no list."""
+    match page:
+        case {**fields} if not fields or where in fields:
+            listed: Any = fields.get(where) or []  # Gemini leaves out what is empty
+        case _:
+            listed = None
+    if not isinstance(listed, list):
+        raise ValueError("no list")
+    for model in cast("list[Any]", listed):
+        match model:
+            case {**fields} if isinstance(called := fields.get(name), str):
+                if 0 < len(called) <= _LONGEST_NAME:
+                    yield fields
+            case _:
+                continue
+
+
+def _window(model: dict[str, Any]) -> int:
+    meta: dict[str, Any] = model["meta"] if isinstance(model.get("meta"), dict) else {}
+    told: tuple[Any, ...] = (
+        model.get("context_length"),  # OpenRouter
+        model.get("context_window"),  # Groq
+        model.get("max_context_length"),  # Mistral, LM Studio
+        model.get("max_model_len"),  # vLLM
+        meta.get("n_ctx"),  # llama.cpp
+    )
+    return next((count for value in told if (count := _count(value))), 0)
+
+
+def _writes_text(model: dict[str, Any]) -> bool:
+    match model:
+        case {"active": False} | {"capabilities": {"completion_chat": False}}:
+            return False
+        case {"architecture": {"output_modalities": [*ways]}}:
+            return "text" in ways
+        case {"capabilities": {"completion_chat": True}}:
+            return True
+        case _:
+            return not re.search(_NOT_TEXT, model["id"])
+
+
+def _steps(pricing: Any) -> tuple[Step, ...]:
+    """OpenRouter's prices: dollars a token, as strings; below 0 it depends."""
+    match pricing:
+        case {"prompt": str(_), "completion": str(_)}:
+            names = ("prompt", "completion", "input_cache_read", "input_cache_write")
+        case _:
+            return ()
+    try:
+        a_call = float(pricing.get("request") or 0)
+        given = [float(pricing[n]) if pricing.get(n) else None for n in names]
+    except (TypeError, ValueError):
+        return ()
+    # What is below 0, or no number, is not known.
+    told = (round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in given)
+    read, written, *cache = told
+    if read is None or written is None or a_call:
+        return ()
+    return (Step(0, read, written, *cache),)
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"{quote(name, safe='')}.json"

@@ -1,0 +1,195 @@
+"""What an answer costs in US dollars, or None where nobody knows: never a guessed zero.
+
+The prices are those of `known`, or what the settings say instead. `Usage` counts
+alike for every provider, so nothing here knows a wire. A provider that tells the
+cost itself is to be believed before this.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from refold.provider.known import Known, Step, by_name, seller, table
+from refold.provider.spec import ProviderSpec
+from refold.values.usage import Usage
+
+# More than this for a million tokens is a slip in a settings file.
+Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
+AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
+
+_DAY = r"20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
+_PACKED_DAY = r"-(20\d\d)(0[1-9]|1[0-2])([0-3]\d)(?=:|$)"
+# What may follow a model's name and leave it the same model, before a ":variant".
+_VERSION = (
+    rf"(?:[-@]{_DAY}|[-@]latest|@default|-00\d|(?<=-preview)-\d\d-(?:20)?\d\d)(?=:|$)"
+)
+
+
+class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for a model instead of the list. Prices are dollars a million tokens.
+
+    A price that is not set is the list's, without its steps; but with a new price
+    for input, tokens read from the cache or written to it cost that too.
+    """
+
+    input: Dollars | None = None
+    output: Dollars | None = None
+    cached: Dollars | None = None  # read from the cache
+    cache_write: Dollars | None = None  # written to it
+    window: AtLeast0 = 0  # tokens; 0: as known
+
+    @property
+    def priced(self) -> bool:
+        return any(
+            p is not None for p in (self.input, self.output, self.cached, self.cache_write)
+        )
+
+    def changed(self, before: Step | None) -> Step | None:
+        """The prices that follow; None while input or output is not known."""
+        read = _set(self.input, before and before.input)
+        output = _set(self.output, before and before.output)
+        if read is None or output is None:
+            return None
+        kept = before if self.input is None else None
+        cached = _set(self.cached, kept and kept.cached)
+        return Step(
+            0, read, output, cached, _set(self.cache_write, kept and kept.cache_write)
+        )
+
+
+Overrides: TypeAlias = Mapping[str, Override]  # by "provider/model", or a pattern of it
+NO_OVERRIDES: Overrides = {}
+
+
+class Rates(Struct, frozen=True):
+    """The prices of a model at some moment. The first step is from the first token on."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def first(self) -> Step:
+        return self.steps[0]
+
+    def cost(self, usage: Usage) -> float:
+        held = self.first
+        for step in self.steps[1:]:
+            if usage.input > step.over:
+                held = step
+        cached = held.input if held.cached is None else held.cached
+        written = held.input if held.cache_write is None else held.cache_write
+        dollars = (
+            usage.fresh * held.input
+            + usage.cached * cached
+            + usage.cache_write * written
+            + usage.output * held.output
+        )
+        return dollars / 1_000_000
+
+
+FREE = Rates((Step(0, 0.0, 0.0),))
+
+
+def price(
+    provider: str,
+    model: str,
+    usage: Usage,
+    overrides: Overrides = NO_OVERRIDES,
+    *,
+    here: bool = False,
+) -> float | None:
+    """What this usage of a model costs now. `here`: it runs on this machine."""
+    found = rates(provider, model, overrides, here=here)
+    return None if found is None else found.cost(usage)
+
+
+def rates(
+    provider: str,
+    model: str,
+    overrides: Overrides = NO_OVERRIDES,
+    *,
+    here: bool = False,
+    told: tuple[Step, ...] = (),
+    now: float | None = None,
+) -> Rates | None:
+    """A model's prices at a moment, seconds since 1970; None: not known.
+
+    `told` is what the provider itself says they are.
+    """
+    steps = FREE.steps if here or provider == "local" else told
+    steps = steps or _listed(provider, model, time.time() if now is None else now)
+    own = override(provider, model, overrides)
+    if own and own.priced:
+        changed = own.changed(steps[0] if steps else None)
+        steps = (changed,) if changed else ()
+    return Rates(steps) if steps else None
+
+
+def override(provider: str, model: str, overrides: Overrides) -> Override | None:
+    """What was set for a model: by its name, or else by the longest pattern that fits."""
+    name = f"{provider}/{model}".lower()
+    fitting = [
+        (pattern.lower() == name, len(pattern), pattern)
+        for pattern in overrides
+        if pattern.lower() == name or fnmatchcase(name, pattern.lower())
+    ]
+    return overrides[max(fitting)[2]] if fitting else None
+
+
+def sold_by(provider: str) -> str:
+    """What the list calls a provider of ours."""
+    return {"openai-chat": "openai"}.get(provider, provider)
+
+
+def find(provider: str, model: str) -> Known | None:
+    """The model of the list that this name means: itself, or one dated otherwise."""
+    name = model.lower().removeprefix("models/")
+    own = sold_by(provider)
+    for each in (own, *seller(own).too):
+        models = by_name(each)
+        for spelling in _spellings(name):
+            if spelling in models:
+                return models[spelling]
+    return None
+
+
+def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
+    """Does the model run on this machine, so that nobody sends a bill?
+
+    True of a server of one's own at a loopback address. Whatever else listens there
+    passes on to somebody who may want money, and so does Ollama for its cloud models.
+    """
+    own = spec.wire == "ollama" or spec.keyless
+    if not own or model.endswith(("-cloud", ":cloud")):
+        return False
+    from refold.provider.dial import place
+
+    host = place(address).host
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def as_of() -> str:
+    """The day the list is of."""
+    return table().as_of
+
+
+def _listed(provider: str, model: str, now: float) -> tuple[Step, ...]:
+    known = find(provider, model)
+    if known is None:
+        return ()
+    moment = time.gmtime(now)
+    date, clock = time.strftime("%Y-%m-%d", moment), time.strftime("%H:%M", moment)
+    return known.steps(date, clock)
+
+
+def _set(own: float | None, before: float | None) -> float | None:
+    return before if own is None else own
+
+
+def _spellings(name: str) -> Iterator[str]:
+    yield name
+    yield re.sub(_PACKED_DAY, r"-\1-\2-\3", name)
+    yield re.sub(_VERSION, "", name)

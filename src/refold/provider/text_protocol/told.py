@@ -1,0 +1,272 @@
+"""A request in plain words: tools in the system text, calls as they should be written.
+
+It only ever grows at its end, and each message is made once: wires know what they
+have encoded by the very objects. Speakers alternate, because the chat templates of
+many models refuse anything else: neighbours of one speaker become one message.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.provider import sendable
+from refold.provider.port import Request
+from refold.values.log import Log
+from refold.values.messages import Message, Part, Spoken, Text, ToolCall, ToolResult
+from refold.values.tools import ToolSpec
+
+FAILED = "It failed:\n"
+_NEXT = "If the task is done {end}, else call the next tool."
+_NUMBERED = re.compile(r"^(\d+)\t", re.MULTILINE)
+NO_CALLS = "<reminder>Answer in words now: calls are not read.</reminder>"
+_HOW = """\
+# Tools
+
+{tools}
+
+To use a tool, reply with a call and nothing else, like this:
+<tool_call>
+{example}
+</tool_call>
+Its result comes in the next message. There are no other tools. When the task is done, \
+{end}."""
+_SHAPE = "The words of your last answer are JSON that matches this schema: "
+
+
+class Told:
+    """Renders requests. Keeps what it has made of the talk, and of the tools."""
+
+    def __init__(self) -> None:
+        self._groups: list[_Group] = []
+        self._names: dict[str, str] = {}  # call id to tool, for results that follow
+        self._asked = Request(Log())
+        self._system = self._end = ""
+
+    def plain(self, request: Request) -> Request:
+        """The same request for a model that knows no tools, only words."""
+        asked = self._asked
+        same = asked.system == request.system and asked.schema == request.schema
+        if not (same and asked.tools == request.tools):
+            self._system = system_text(request)
+            end = _ending(request.tools)
+            if end != self._end:
+                self._end = end
+                self._groups.clear()
+        self._asked = request
+        messages = self._messages(request.messages)
+        if request.tools and request.tool_choice == "none":
+            messages = _with_note(messages)
+        held = request.tools and request.tool_choice == "auto"
+        return replace(
+            request,
+            messages=messages,
+            system=self._system,
+            tools=(),
+            tool_choice="auto",
+            # A server that holds the model to it would leave it no words for a call.
+            schema=Raw(b"null") if held else request.schema,
+        )
+
+    def _messages(self, talk: Log[Spoken]) -> Log[Spoken]:
+        groups = self._groups
+        while groups and not groups[-1].still_in(talk):
+            groups.pop()
+        if groups and groups[0].spoken[0] is not talk[0]:
+            groups.clear()
+        upto = groups[-1].upto if groups else 0
+        new = talk[upto:]
+        if groups and new and _side(new[0].message) in ("", groups[-1].side):
+            new = (*groups.pop().spoken, *new)
+            upto = groups[-1].upto if groups else 0
+        for side, spoken in _by_side(new):
+            made = groups[-1].made if groups else Log[Spoken]()
+            upto += len(spoken)
+            parts = tuple(part for s in spoken for part in self._parts(s.message))
+            if parts:
+                role = "assistant" if side == "assistant" else "user"
+                made = made.plus(Spoken(spoken[-1].seq, Message(role, _joined(parts))))
+            groups.append(_Group(side, spoken, upto, made))
+        return groups[-1].made if groups else Log()
+
+    def _parts(self, message: Message) -> Iterator[Part]:
+        self._names.update((call.id, call.name) for call in message.calls)
+        for part in message.parts:
+            match part:
+                case Text(text) if text.strip():
+                    yield Text(text.strip())
+                case ToolCall():
+                    yield Text(call_text(part))
+                case ToolResult(call_id):
+                    yield Text(result_text(part, self._names.get(call_id, "")))
+                case _:
+                    pass
+        if message.role == "tool":
+            yield Text(_NEXT.format(end=self._end))
+        elif message.role == "user" and not (message.text.strip() or message.pictures):
+            yield Text("(no words)")  # or two answers would follow each other
+        yield from message.pictures
+
+
+class _Group(Struct, frozen=True):
+    """Neighbours of one speaker, and all that was made up to them."""
+
+    side: str
+    spoken: tuple[Spoken, ...]
+    upto: int  # messages of the talk
+    made: Log[Spoken]
+
+    def still_in(self, talk: Log[Spoken]) -> bool:
+        return self.upto <= len(talk) and all(
+            mine is theirs
+            for mine, theirs in zip(
+                self.spoken, talk[self.upto - len(self.spoken) : self.upto], strict=True
+            )
+        )
+
+
+def system_text(request: Request) -> str:
+    """The system text with the tools in it, and how to call them."""
+    if not request.tools:
+        return request.system
+    how = _HOW.format(
+        tools="\n".join(line for tool in request.tools for line in _lines(tool)),
+        example=_example(request.tools[0]),
+        end=_ending(request.tools),
+    )
+    wanted = sendable.schema(request)
+    shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
+    return f"{request.system}\n\n{how}{shape}".lstrip()
+
+
+def _ending(tools: Iterable[ToolSpec]) -> str:
+    finish = any(tool.name == "finish" for tool in tools)
+    return "call finish with the answer" if finish else "answer in words, without a call"
+
+
+def call_text(call: ToolCall) -> str:
+    """A call as the model should write it, or as it did where that was no JSON."""
+    try:
+        arguments = msgspec.json.decode(call.arguments, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        arguments = bytes(sendable.arguments(call.arguments)).decode()
+    name = sendable.name(call.name)
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def result_text(result: ToolResult, name: str) -> str:
+    # What a file says must not be able to end the result, and then speak for the person.
+    text = readable(result.text, name).replace("</tool_result", "<\\/tool_result")
+    text = text.strip("\n")
+    of = f' name="{sendable.name(name)}"' if name else ""
+    return f"<tool_result{of}>\n{FAILED if result.failed else ''}{text}\n</tool_result>"
+
+
+def readable(text: str, tool: str) -> str:
+    """A result as small models read it: to them "1<tab>4217" is 14217."""
+    return _NUMBERED.sub(r"\1: ", text) if tool == "read_file" else text
+
+
+def _side(message: Message) -> str:
+    """Who speaks; "": nobody, it is empty."""
+    if message.role != "assistant":
+        return "user"
+    return "assistant" if message.calls or message.text.strip() else ""
+
+
+def _by_side(talk: Iterable[Spoken]) -> Iterator[tuple[str, tuple[Spoken, ...]]]:
+    side, group = "", list[Spoken]()
+    for spoken in talk:
+        next_side = _side(spoken.message)
+        if next_side and side and next_side != side:
+            yield side, tuple(group)
+            group.clear()
+        side = next_side or side
+        group.append(spoken)
+    if group:
+        yield side, tuple(group)
+
+
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The texts as one: some templates run several together without a blank."""
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    others = tuple(part for part in parts if not isinstance(part, Text))
+    return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
+
+
+def _with_note(messages: Log[Spoken]) -> Log[Spoken]:
+    note = Text(NO_CALLS)
+    if messages and messages[-1].message.role == "user":
+        last = messages[-1]
+        parts = _joined((*last.message.parts, note))
+        spoken = (*messages[:-1], Spoken(last.seq, Message("user", parts)))
+        return Log(spoken)
+    return messages.plus(Spoken(0, Message("user", (note,))))
+
+
+def _example(tool: ToolSpec) -> str:
+    schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
+    properties = schema.get("properties", {})
+    needed = schema.get("required", [])
+    arguments = {name: _sample(properties.get(name)) for name in needed}
+    call = ToolCall("", tool.name, Raw(msgspec.json.encode(arguments)))
+    return call_text(call).split("\n")[1]
+
+
+def _sample(schema: Any) -> Any:
+    match schema:
+        case {"enum": [first, *_]}:
+            return first
+        case {"type": "integer" | "number"}:
+            return 1
+        case {"type": "boolean"}:
+            return True
+        case {"type": "array"}:
+            return []
+        case {"type": "object"}:
+            return {}
+        case _:
+            return "…"
+
+
+def _lines(tool: ToolSpec) -> Iterator[str]:
+    schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
+    properties: dict[str, Any] = schema.get("properties", {})
+    needed = schema.get("required", [])
+    takes = ", ".join(
+        f"{name}{'' if name in needed else '?'}: {_kind(about)}"
+        for name, about in properties.items()
+    )
+    yield f"- {tool.name}({takes}): {_one_line(tool.description)}"
+    for name, about in properties.items():
+        match about:
+            case {"description": str(said)}:
+                yield f"  {name}: {_one_line(said)}"
+            case _:
+                pass
+
+
+def _kind(schema: Any) -> str:
+    match schema:
+        case {"enum": [*values]}:
+            return "|".join(msgspec.json.encode(value).decode() for value in values)
+        case {"anyOf": [*kinds]} | {"oneOf": [*kinds]}:
+            return "|".join(map(_kind, kinds))
+        case {"type": "array", "items": {**items}}:
+            return f"array of {_kind(items)}"
+        case {"type": "object", "properties": {**inner}}:
+            fields = ", ".join(f"{name}: {_kind(about)}" for name, about in inner.items())
+            return f"{{{fields}}}"
+        case {"type": str(kind)}:
+            return kind
+        case {"type": [*kinds]}:
+            return "|".join(map(str, kinds))
+        case _:
+            return "any"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,38 @@
+"""A cassette for a test: recorded when it is not there yet, replayed from then on.
+
+    with cassette(DATA / "rain.jsonl", make=real_provider) as provider:
+        ... ask provider ...
+
+Keep the file beside the test. To record anew, remove it.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refold.provider.cassette import Recording, Replaying, Tape
+from refold.provider.cassette_lines import Mask, unmasked
+from refold.provider.port import Provider
+
+
+@contextmanager
+def cassette(
+    file: Path,
+    make: Callable[[], Provider],
+    *,
+    ignoring: frozenset[str] = frozenset(),
+    mask: Mask = unmasked,
+) -> Generator[Provider]:
+    """What `file` holds, or what `make` gives, recorded to it.
+
+    Calls of a replay that nobody asked for are a failure: the test has changed.
+    """
+    if not file.exists():
+        yield Recording(make(), Tape(file, mask))
+        return
+    replaying = Replaying(file, ignoring, mask)
+    yield replaying
+    if replaying.left:
+        raise AssertionError(
+            f"{file} holds {replaying.left} calls more than were asked: record it anew"
+        )

@@ -1,0 +1,60 @@
+"""An answer that has to match a JSON Schema: the value in it, and what is wrong with it."""
+
+from typing import Any, Protocol, cast
+
+import msgspec
+from msgspec import Raw
+
+_PROBLEMS = 3  # are enough to tell at once
+
+
+class _Validator(Protocol):
+    def iter_errors(self, instance: object) -> "list[Any]": ...
+
+
+class Schema:
+    """Raises `ValueError` for what is no JSON Schema."""
+
+    def __init__(self, schema: Raw) -> None:
+        from jsonschema import SchemaError  # 60 ms, so only who asks for a shape pays
+        from jsonschema.validators import validator_for
+
+        try:
+            found: Any = msgspec.json.decode(schema)
+            if not isinstance(found, dict):
+                raise ValueError("a JSON Schema is an object")
+            make = cast("Any", validator_for)(found)
+            make.check_schema(found)
+        except (msgspec.DecodeError, SchemaError) as error:
+            why = error.message if isinstance(error, SchemaError) else str(error)
+            raise ValueError(why) from error
+        self._validator = cast("_Validator", make(found))
+
+    def problem(self, answer: str) -> str:
+        """What is wrong with an answer, in words; "" where it matches."""
+        try:
+            value = value_in(answer)
+        except ValueError as error:
+            return f"it is no JSON ({error})"
+        errors = list(self._validator.iter_errors(value))
+        told = [f"{error.json_path}: {error.message[:200]}" for error in errors[:_PROBLEMS]]
+        more = f"; and {len(errors) - _PROBLEMS} more" if len(errors) > _PROBLEMS else ""
+        return "; ".join(told) + more
+
+
+def value_in(answer: str) -> Any:
+    """The JSON value that an answer is, or that its only fenced block holds.
+
+    Raises `ValueError` where there is none.
+    """
+    text = answer.strip()
+    head, fence, rest = text.partition("```")
+    if fence and not head.strip():
+        language, _, body = rest.partition("\n")
+        inside, end, after = body.rpartition("```")
+        if end and not after.strip() and language.strip().lower() in ("", "json"):
+            text = inside.strip()
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,106 @@
+"""Small real programs that stand for other agents' command lines, and a talk."""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from refold.provider.command.backend import CommandLine
+from refold.provider.command.backends import connect
+from refold.provider.command.paths import places
+from refold.provider.command.spec import CommandSpec, Counts, Output, Patience
+from refold.provider.port import Delta, Provider, Request, TextDelta
+from refold.values.log import Log
+from refold.values.messages import Message, Role, Spoken, Text
+
+JSONL = Output(
+    "jsonl",
+    text=places("say"),
+    whole=places("whole"),
+    thinking=places("think"),
+    error=places("error.message"),
+    end=places("end"),
+    model=places("model"),
+    stop=places("stop"),
+    stops={"full": "length"},
+    cost=places("cost"),
+    counts=Counts(
+        places("usage.in"), places("usage.hit"), (), places("usage.out"), inclusive=True
+    ),
+)
+
+
+def python(place: Path, body: str, name: str = "agent") -> Path:
+    """A program of these lines of Python."""
+    path = place / name
+    path.write_text(f"#!{sys.executable} -IS\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def shell(place: Path, body: str, name: str = "agent") -> Path:
+    """A program of these lines of shell."""
+    path = place / name
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
+    given = {"name": "fake", "label": "Fake", "tools": "none", **more}
+    return CommandSpec(argv=(str(program), *arguments), **given)
+
+
+def connected(
+    found: CommandSpec,
+    model: str = "",
+    patience: Patience | None = None,
+    **environ: str,
+) -> CommandLine:
+    patience = patience or Patience(5.0, 1.0, 1.0)
+    return connect(found, model, environ={**os.environ, **environ}, patience=patience)
+
+
+def request(*words: str, **more: Any) -> Request:
+    """A talk: the person and the model in turns, and the person last."""
+    roles: tuple[Role, Role] = ("user", "assistant")
+    spoken = [
+        Spoken(n + 1, Message(roles[n % 2], (Text(text),))) for n, text in enumerate(words)
+    ]
+    return Request(Log(spoken), **more)
+
+
+def ask(provider: Provider, asked: Request | None = None) -> list[Delta]:
+    async def inside() -> list[Delta]:
+        async with aclosing(provider.stream(asked or request("Hello?"))) as deltas:
+            return [delta async for delta in deltas]
+
+    return anyio.run(inside)
+
+
+def words(found: list[Delta]) -> str:
+    return "".join(d.text for d in found if isinstance(d, TextDelta))
+
+
+def lines(*documents: Mapping[str, Any]) -> str:
+    """JSON lines, as a shell would print them."""
+    whole = b"".join(msgspec.json.encode(d) + b"\n" for d in documents).decode()
+    return f"cat <<'END'\n{whole}END"
+
+
+def alive(marker: str) -> list[int]:
+    """Processes whose command line holds this word, and that are no zombies."""
+    found = list[int]()
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if marker.encode() in line and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found

@@ -1,0 +1,134 @@
+"""The command lines that are built in: what is run, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from fakes import ask, connected, request, shell, words
+from inline_snapshot import snapshot
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.provider.command.backends import connect, find, named
+from refold.provider.command.builtin import backends
+from refold.provider.command.workplace import Words, prepared
+from refold.provider.port import Done
+from refold.values.usage import Usage
+
+PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-8")
+
+
+def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:
+    words = Words("the prompt", "the system", model, effort)
+    place = prepared(find(name), "/bin/prog", words, {"HOME": str(tmp_path)})
+    place.clear()
+    return place.line.replace(str(place.directory), "/run")
+
+
+def test_claude_is_started_without_tools_settings_servers_and_sessions(
+    tmp_path: Path,
+) -> None:
+    assert line("claude-code", "opus", tmp_path, "max") == snapshot(
+        "/bin/prog -p --output-format stream-json --verbose --include-partial-messages --system-prompt-file /run/system.md --tools '' --restricted --strict-mcp-config --setting-sources '' --disable-slash-commands --no-chrome --no-session-persistence --permission-mode dontAsk --permission-prompts none --model opus --effort max"
+    )
+
+
+def test_codex_is_started_without_tools_settings_and_sessions(tmp_path: Path) -> None:
+    assert line("codex-cli", "gpt-6.1-sol", tmp_path, "max") == snapshot(
+        "/bin/prog exec --json --ephemeral --ignore-user-config --ignore-rules --skip-git-repo-check --sandbox read-only --color never -c 'model_instructions_file=\"/run/system.md\"' -c 'web_search=\"disabled\"' -c agents.enabled=false -c skills.include_instructions=false -c include_permissions_instructions=false -c include_environment_context=false -c include_apps_instructions=false -c include_collaboration_mode_instructions=false -c project_doc_max_bytes=0 -c check_for_update_on_startup=false -c features.shell_tool=false -c features.unified_exec=false -c features.code_mode_host=false -c features.multi_agent=false -c features.multi_agent_v2=false -c features.goals=false -c features.hooks=false -c features.plugins=false -c features.remote_plugin=false -c features.apps=false -c features.browser_use=false -c features.browser_use_external=false -c features.in_app_browser=false -c features.computer_use=false -c features.image_generation=false -c features.view_image=false -c features.skill_search=false -c features.shell_snapshot=false -c features.sleep_tool=false -c features.tool_suggest=false -c features.standalone_web_search=false -c features.memories=false --model gpt-6.1-sol -c 'model_reasoning_effort=\"xhigh\"'"
+    )
+
+
+def test_gemini_is_started_without_tools_extensions_and_servers(tmp_path: Path) -> None:
+    assert line("gemini-cli", "gemini-2.5-pro", tmp_path) == snapshot(
+        "/bin/prog --output-format stream-json --prompt '' --policy /run/no_tools.toml --admin-policy /run/no_tools.toml --extensions none --allowed-mcp-server-names none --skip-trust --approval-mode default --model gemini-2.5-pro"
+    )
+
+
+def test_ollama_is_asked_for_its_model(tmp_path: Path) -> None:
+    assert line("ollama-cli", "qwen3:4b", tmp_path) == snapshot(
+        "/bin/prog run qwen3:4b --nowordwrap --hidethinking --verbose"
+    )
+
+
+def test_a_model_that_is_not_named_is_left_to_the_program(tmp_path: Path) -> None:
+    assert "--model" not in line("codex-cli", "", tmp_path)
+
+
+def test_what_ollama_prints_is_read_with_its_counts(tmp_path: Path) -> None:
+    program = shell(
+        tmp_path,
+        "printf 'pulling\\033[K\\n' >&2; printf 'Hello!\\n\\n'; cat >&2 <<'END'\n"
+        "total duration:       1.2s\nprompt eval count:    26 token(s)\n"
+        "eval count:           298 token(s)\neval rate: 48 tokens/s\nEND",
+    )
+    found = replace(find("ollama-cli"), argv=(str(program), *find("ollama-cli").argv[1:]))
+
+    told = ask(connected(found, "qwen3:4b"), request("Hi"))
+
+    assert (words(told), told[-1]) == ("Hello!", Done(Usage(fresh=26, output=298)))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("claude-code/opus", ("claude-code", "opus")),
+        ("claude-code", ("claude-code", "sonnet")),
+        ("codex-cli", ("codex-cli", "")),
+        ("Gemini-CLI/gemini-2.5-pro", ("gemini-cli", "gemini-2.5-pro")),
+        ("ollama-cli/hf.co/x/y:q4", ("ollama-cli", "hf.co/x/y:q4")),
+        ("coro", ("coro", "")),
+        ("anthropic/claude-1", None),
+        ("", None),
+    ],
+)
+def test_they_are_named_like_models(text: str, found: tuple[str, str] | None) -> None:
+    answer = named(text)
+
+    assert (answer and (answer[0].name, answer[1])) == found
+
+
+def test_ollama_needs_a_model() -> None:
+    with pytest.raises(BadInput, match="'ollama-cli' names no model: say ollama-cli/MODEL"):
+        named("ollama-cli")
+
+
+def test_a_flag_cannot_pass_for_a_model() -> None:
+    with pytest.raises(BadInput, match="a model's name cannot begin with -"):
+        named("ollama-cli/--experimental")
+
+
+def test_an_unknown_one_names_the_nearest() -> None:
+    with pytest.raises(
+        BadInput, match="no command line 'claude'; did you mean claude-code"
+    ):
+        find("claude")
+
+
+def test_one_whose_own_tools_cannot_be_switched_off_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"coro uses tools of its own .* read-only sandbox"):
+        connect(find("coro"), "", environ={})
+
+
+@pytest.mark.parametrize("spec", [s for s in backends() if s.tools != "on"])
+def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
+    assert spec in backends()
+    name = getattr(spec, "name", "")
+
+    with pytest.raises(BadInput) as raised:
+        connect(find(name), "", environ={"PATH": "/nowhere"})
+
+    assert str(raised.value).endswith(f"is not installed here: {find(name).install}")
+
+
+def test_each_is_documented_with_what_switches_its_tools_off() -> None:
+    missing = [
+        spec.name
+        for spec in backends()
+        if not (
+            f"`{spec.name}/" in PAGE
+            and (spec.install in PAGE)
+            and spec.tools_off_by in PAGE
+        )
+    ]
+
+    assert missing == []

@@ -1,0 +1,418 @@
+"""Programs as models, with small real programs: what comes through, and what goes wrong."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from fakes import JSONL, alive, ask, connected, lines, python, request, shell, spec, words
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.command.spec import Output, Patience, Talk
+from refold.provider.port import Came, Done, Provider, Sent, TextDelta, ThinkingDelta
+from refold.testing.provider_conformance import ProviderContract
+from refold.testing.scripted import Reply
+from refold.values.usage import Usage
+
+# Gives the replies that lie in a directory, one each time it is started.
+REPLYING = """
+import json, os, sys
+place = sys.argv[1]
+for name in sorted(os.listdir(place)):
+    try:
+        os.rename(f"{place}/{name}", f"{place}/.{name}")
+    except OSError:
+        continue
+    if name.startswith("."):
+        continue
+    reply = json.load(open(f"{place}/.{name}"))
+    if reply["thinking"]:
+        print(json.dumps({"think": reply["thinking"]}), flush=True)
+    for at in range(0, len(reply["text"]), 7):
+        print(json.dumps({"say": reply["text"][at:at + 7]}), flush=True)
+    print(json.dumps({"end": 1, "stop": reply["stop"], "usage": reply["usage"]}))
+    sys.exit(0)
+sys.exit("there are no more replies")
+"""
+
+
+class TestTheContractOfAProvider(ProviderContract):
+    # Calls come in words: reading them is the text protocol's business.
+    test_calls_come_with_their_name_first_and_their_arguments_whole = None  # type: ignore[assignment]  # not for these
+
+    @pytest.fixture(autouse=True)
+    def _where(self, tmp_path: Path) -> None:
+        self.place = tmp_path
+
+    def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
+        return self._saying(*replies)
+
+    @asynccontextmanager
+    async def _saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+        shelf = self.place / "replies"
+        shelf.mkdir()
+        for n, reply in enumerate(replies):
+            used = reply.usage or Usage()
+            (shelf / str(n)).write_text(
+                json.dumps(
+                    {
+                        "text": reply.text,
+                        "thinking": reply.thinking,
+                        "stop": "full" if reply.stop == "length" else "end",
+                        "usage": {"in": used.input, "out": used.output},
+                    }
+                )
+            )
+        program = python(self.place, REPLYING)
+        yield connected(spec(program, str(shelf), output=JSONL))
+
+
+def test_what_a_program_says_streams_through_with_usage_and_cost(tmp_path: Path) -> None:
+    program = shell(
+        tmp_path,
+        lines(
+            {"model": "m-9"},
+            {"think": "hm"},
+            {"say": "Hel"},
+            {"say": "lo"},
+            {
+                "end": 1,
+                "cost": 0.25,
+                "stop": "full",
+                "usage": {"in": 9, "hit": 4, "out": 2},
+            },
+        ),
+    )
+
+    assert ask(connected(spec(program, output=JSONL))) == [
+        ThinkingDelta("hm"),
+        TextDelta("Hel"),
+        TextDelta("lo"),
+        Done(Usage(fresh=5, cached=4, output=2), "length", "m-9", cost=0.25),
+    ]
+
+
+def test_the_prompt_goes_in_by_stdin_and_system_and_model_by_their_slots(
+    tmp_path: Path,
+) -> None:
+    program = shell(tmp_path, 'echo "$1|$2|$(cat "$3")|$4"; cat')
+    found = spec(
+        program,
+        "{model}",
+        "--effort={effort}",
+        "{system_file}",
+        model_argv=("{system}",),
+        efforts={"max": "xhigh"},
+    )
+
+    asked = request("Hello?", system="Be {model}.", effort="max")
+    said = words(ask(connected(found, "m-1"), asked))
+
+    assert said.startswith("m-1|--effort=xhigh|Be {model}.|Be {model}.\nSystem: Below is ")
+    assert said.endswith("\n\nUser: Hello?")
+
+
+def test_a_prompt_in_a_slot_is_one_argument_and_stdin_is_closed(tmp_path: Path) -> None:
+    program = shell(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
+    found = spec(program, "{prompt}", "{prompt_file}", stdin=False)
+
+    said = words(ask(connected(found), request("a $(touch x) 'b' {model}")))
+
+    assert said.startswith("2\nSystem: Below")
+    assert said.count("User: a $(touch x) 'b' {model}") == 2
+
+
+def test_a_system_text_without_a_slot_stands_at_the_top_of_the_prompt(
+    tmp_path: Path,
+) -> None:
+    said = words(ask(connected(spec(shell(tmp_path, "cat"))), request("Hi", system="Be.")))
+
+    assert said.endswith("before it.\n\nBe.\n\nUser: Hi")
+
+
+def test_the_talk_is_told_as_the_settings_want_it(tmp_path: Path) -> None:
+    found = spec(shell(tmp_path, "cat"), talk=Talk("fresh", "json", 3))
+
+    told = json.loads(words(ask(connected(found), request("one", "two", "three"))))
+
+    assert [(m["role"], m["content"]) for m in told[1:]] == [("user", "three")]
+
+
+@pytest.mark.parametrize("size", [100_000, 1_000_000])
+def test_a_long_prompt_goes_by_stdin_and_by_file(tmp_path: Path, size: int) -> None:
+    program = shell(tmp_path, 'wc -c < "$1"; wc -c')
+    found = spec(program, "{prompt_file}")
+
+    counts = words(ask(connected(found), request("x" * size))).split()
+
+    assert counts[0] == counts[1]
+    assert int(counts[0]) > size
+
+
+def test_a_prompt_too_long_for_a_command_line_says_what_to_do(tmp_path: Path) -> None:
+    found = spec(shell(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
+
+    with pytest.raises(
+        TooLong, match=r"does not fit .* 128 KiB is the most; give it by stdin"
+    ):
+        ask(connected(found), request("x" * 140_000))
+
+
+def test_it_runs_in_an_empty_directory_and_leaves_nothing_behind(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    program = shell(
+        tmp_path, 'pwd; echo "$PWD"; ls -A | wc -l; touch "$TMPDIR/x"; cat "$1"'
+    )
+
+    provider = connected(spec(program, "{system_file}"))
+    said = words(ask(provider, request("Hello?", system="Be."))).split()
+
+    assert said == [str(home / ".cache/refold/empty")] * 2 + ["0", "Be."]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_where_somebody_has_put_something_it_does_not_run(
+    tmp_path: Path, home: Path
+) -> None:
+    empty = home / ".cache/refold/empty"
+    empty.mkdir(parents=True)
+    (empty / "AGENTS.md").write_text("Obey.")
+
+    said = words(ask(connected(spec(shell(tmp_path, "pwd; ls -A")))))
+
+    assert said.endswith("/empty")
+    assert not said.startswith(str(home))
+
+
+def test_it_sees_the_environment_but_nobody_elses_keys(tmp_path: Path) -> None:
+    program = shell(
+        tmp_path, 'echo "$SEEN|$OPENAI_API_KEY|$GEMINI_API_KEY|$NESTED|$TERM|$FOR"'
+    )
+    found = spec(
+        program,
+        keys=("OPENAI_API_KEY",),
+        unset=("NESTED",),
+        environ={"FOR": "{model}"},
+    )
+
+    given = {"SEEN": "1", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "NESTED": "1"}
+
+    assert words(ask(connected(found, "m", **given))) == "1|o|||dumb|m"
+
+
+def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> None:
+    program = shell(tmp_path, "cat >/dev/null; printf Hi")
+    found = spec(program, "a b", "{system_file}", environ={"X": "1"})
+
+    told = ask(connected(found), request("Hello?", system="Be.", trace=True))
+
+    assert told[0] == Sent("file system.md", b"Be.")
+    assert isinstance(told[1], Sent)
+    assert told[1].to.startswith(f"{program} 'a b' /")
+    assert told[1].body.endswith(b"User: Hello?")
+    assert told[2:] == [Came(b"Hi"), TextDelta("Hi"), Done()]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "sentence"),
+    [
+        ("exit 0", Unreachable, "Fake ended without an answer"),
+        ("echo loading >&2", Refused, "Fake failed (it ended well, without an answer): loading"),
+        ("echo bad flag >&2; exit 3", Refused, "Fake failed (exit code 3): bad flag"),
+        ("exit 3", Refused, "Fake failed (exit code 3)"),
+        ("kill -9 $$", Unreachable, "Fake ended before its answer did (killed by SIGKILL)"),
+        (
+            "echo 'Error: not logged in' >&2; exit 1",
+            Refused,
+            "Fake is not let in by its service: say fake login (exit code 1): Error: not logged in",
+        ),
+        (
+            "echo 'HTTP 529 overloaded' >&2; exit 1",
+            Overloaded,
+            "Fake is too busy or at its limit (exit code 1): HTTP 529 overloaded",
+        ),
+        (
+            "echo 'connect ECONNREFUSED 127.0.0.1:1' >&2; exit 1",
+            Unreachable,
+            "Fake does not reach its service (exit code 1): connect ECONNREFUSED 127.0.0.1:1",
+        ),
+        (
+            "echo 'prompt is too long: 300000 tokens' >&2; exit 1",
+            TooLong,
+            "The conversation does not fit Fake's 'm-1' (exit code 1): "
+            "prompt is too long: 300000 tokens",
+        ),
+        (
+            "printf 'Oh no\\n    at f (x.js:1)\\n    at y.js:2\\n' >&2; exit 1",
+            Refused,
+            "Fake failed (exit code 1): Oh no",
+        ),
+        (
+            "echo 'model m-1 not found' >&2; exit 1",
+            Refused,
+            "Fake does not take the model 'm-1' (exit code 1): model m-1 not found",
+        ),
+    ],
+)  # fmt: skip
+def test_a_failure_is_one_clear_sentence(
+    tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
+) -> None:
+    found = spec(shell(tmp_path, body), login="say fake login")
+
+    with pytest.raises(ProviderError) as raised:
+        ask(connected(found, "m-1"))
+
+    assert (type(raised.value), str(raised.value)) == (kind, sentence)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "sentence"),
+    [
+        (
+            lines({"say": "Hel"}, {"error": {"message": "invalid API key"}}) + "\nexit 1",
+            Refused,
+            "Fake is not let in by its service: log in with it, or check its key: "
+            "invalid API key",
+        ),
+        (
+            lines({"say": "Hel"}),
+            Unreachable,
+            "the answer of Fake broke off before its end",
+        ),
+        (
+            "echo '<html>hello</html>'",
+            Refused,
+            "Fake printed no answer that can be read, it begins '<html>hello</html>': "
+            "check which version is installed, or the places in its settings",
+        ),
+        (lines({"end": 1}), Unreachable, "Fake ended without an answer"),
+    ],
+)
+def test_lines_that_are_no_answer_are_one_clear_sentence(
+    tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
+) -> None:
+    with pytest.raises(ProviderError) as raised:
+        ask(connected(spec(shell(tmp_path, body), output=JSONL)))
+
+    assert (type(raised.value), str(raised.value)) == (kind, sentence)
+
+
+def test_the_end_of_what_stands_on_stderr_is_quoted_and_keys_are_not(
+    tmp_path: Path,
+) -> None:
+    key = "sk-ant-api03-" + "a" * 20
+    program = python(
+        tmp_path,
+        f"import sys; sys.stderr.write('first ' + 'x ' * 90000 + '{key} last'); sys.exit(2)",
+    )
+
+    with pytest.raises(Refused) as raised:
+        ask(connected(spec(program)))
+
+    assert str(raised.value).startswith("Fake failed (exit code 2): …x x")
+    assert str(raised.value).endswith("x [a key] last")
+    assert len(str(raised.value)) < 350
+
+
+@pytest.mark.parametrize("output", [Output(), JSONL], ids=["text", "jsonl"])
+def test_a_program_that_prints_for_ever_is_ended(tmp_path: Path, output: Output) -> None:
+    program = shell(tmp_path, "tr '\\0' x < /dev/zero")
+
+    with pytest.raises(Refused, match="printed more than an answer can be, and went on"):
+        ask(connected(spec(program, output=output)))
+
+    assert alive(str(program)) == []
+
+
+def test_silence_ends_it_and_its_children(tmp_path: Path) -> None:
+    program = shell(
+        tmp_path, f"echo working >&2\nsleep 61 & sh -c 'sleep 61; : {tmp_path}'"
+    )
+
+    with pytest.raises(Unreachable, match=r"printed nothing for 0\.05 seconds: working"):
+        ask(connected(spec(program), patience=Patience(0.05)))
+
+    assert alive(str(tmp_path)) == []
+
+
+def test_words_on_stderr_are_a_sign_of_life(tmp_path: Path) -> None:
+    program = shell(
+        tmp_path, "for n in 1 2 3 4 5; do echo $n >&2; sleep 0.02; done; echo Hello"
+    )
+
+    assert words(ask(connected(spec(program), patience=Patience(0.09)))) == "Hello"
+
+
+def test_who_stops_listening_leaves_no_process_behind(tmp_path: Path) -> None:
+    program = shell(tmp_path, f"echo Hello\nsh -c 'sleep 62; : {tmp_path}'")
+
+    async def inside() -> list[int]:
+        async with aclosing(connected(spec(program)).stream(request("?"))) as deltas:
+            await anext(deltas)
+            assert alive(str(tmp_path)) != []
+        return alive(str(tmp_path))
+
+    assert anyio.run(inside) == []
+
+
+def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    program = shell(tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done")
+
+    async def inside() -> list[int]:
+        provider = connected(spec(program), patience=Patience(5.0, 1.0, 0.05))
+        with anyio.move_on_after(0.05):
+            async with aclosing(provider.stream(request("?"))) as deltas:
+                async for _ in deltas:
+                    pass
+        return alive(str(program))
+
+    assert anyio.run(inside) == []
+
+
+def test_one_that_has_said_all_and_stays_is_ended(tmp_path: Path) -> None:
+    program = shell(tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63")
+
+    provider = connected(spec(program, output=JSONL), patience=Patience(5.0, 0.02))
+
+    assert ask(provider) == [TextDelta("Hi"), Done()]
+
+
+def test_one_that_went_away_since_is_named_with_how_to_get_it(tmp_path: Path) -> None:
+    program = shell(tmp_path, "echo Hi")
+    provider = connected(spec(program, install="get it from example.com"))
+    program.unlink()
+
+    with pytest.raises(Refused, match=r"agent', .* is not installed here: get it from exa"):
+        ask(provider)
+
+
+def test_one_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "agent"
+    program.write_bytes(b"\x7fELF no program at all")
+    program.chmod(0o755)
+
+    with pytest.raises(Refused, match=r"agent' cannot be started: Exec format error"):
+        ask(connected(spec(program)))
+
+
+def test_a_stopped_program_can_be_ended_too(tmp_path: Path) -> None:
+    program = shell(tmp_path, f"echo $$; kill -STOP $$; : {tmp_path}")
+
+    async def inside() -> bool:
+        async with aclosing(connected(spec(program)).stream(request("?"))) as deltas:
+            said = await anext(deltas)
+        assert isinstance(said, TextDelta)
+        try:
+            os.kill(int(said.text), signal.SIG_DFL)
+        except ProcessLookupError:
+            return True
+        return False
+
+    assert anyio.run(inside)

@@ -1,0 +1,419 @@
+"""The real `claude`, `codex` and `gemini` as models, against servers of ours on loopback.
+
+`scripts/peers` gets them into .peers/, or say where they are with REFOLD_PEERS.
+"""
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+import pytest
+from fakes import request, words
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import Refused, Unreachable
+from refold.provider.command.backend import CommandLine
+from refold.provider.command.backends import connect, find
+from refold.provider.command.spec import CommandSpec, Patience
+from refold.provider.port import Delta, Done, Request, TextDelta
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer, sse
+from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.values.usage import Usage
+
+PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[3] / ".peers")
+T = TypeVar("T")
+
+
+class Agent(Struct, frozen=True):
+    name: str
+    place: str  # where its program is, in .peers
+    wire: WireName
+    model: str
+    environ: Mapping[str, str]
+    url_env: str
+    unleashed: tuple[str, ...]  # a command line that lets it use its tools
+    tools: tuple[tuple[str, str], ...]  # calls of them that would make the canary
+
+    @property
+    def spec(self) -> CommandSpec:
+        return find(self.name)
+
+    @property
+    def program(self) -> Path:
+        return PEERS / self.place / self.spec.argv[0]
+
+
+PATCH = "*** Begin Patch\\n*** Add File: CANARY\\n+x\\n*** End Patch"
+AGENTS = (
+    Agent(
+        "claude-code",
+        "claude/claude_agent_sdk/_bundled",
+        "anthropic",
+        "opus",
+        {"ANTHROPIC_API_KEY": "sk-ant-mock", "IS_SANDBOX": "1"},
+        "ANTHROPIC_BASE_URL",
+        ("claude", "-p", "--dangerously-skip-permissions"),
+        (
+            ("Bash", '{"command":"touch CANARY","description":"x"}'),
+            ("Write", '{"file_path":"CANARY","content":"x"}'),
+        ),
+    ),
+    Agent(
+        "codex-cli",
+        "codex/node_modules/.bin",
+        "openai-responses",
+        "gpt-6.1-sol",
+        {"CODEX_API_KEY": "mock"},
+        "",
+        (
+            "codex", "exec", "--dangerously-bypass-approvals-and-sandbox",
+            "--skip-git-repo-check",
+        ),
+        (
+            ("exec", 'text(JSON.stringify(await tools.exec_command({cmd: "touch CANARY"})))'),
+            ("exec", f'text(JSON.stringify(await tools.apply_patch("{PATCH}")))'),
+            ("apply_patch", PATCH.replace("\\n", "\n")),
+            ("exec_command", '{"cmd":"touch CANARY"}'),
+            ("shell", '{"command":["touch","CANARY"]}'),
+        ),
+    ),
+    Agent(
+        "gemini-cli",
+        "gemini/node_modules/.bin",
+        "gemini",
+        "gemini-2.5-pro",
+        {"GEMINI_API_KEY": "mock"},
+        "GOOGLE_GEMINI_BASE_URL",
+        ("gemini", "--yolo", "--skip-trust", "-p", ""),
+        (
+            ("run_shell_command", '{"command":"touch CANARY"}'),
+            ("write_file", '{"file_path":"CANARY","content":"x"}'),
+        ),
+    ),
+)  # fmt: skip
+
+
+def _params(*, without: str = "") -> list[Any]:
+    return [
+        pytest.param(
+            agent,
+            id=agent.name,
+            marks=pytest.mark.skipif(bool(_missing(agent)), reason=_missing(agent) or "-"),
+        )
+        for agent in AGENTS
+        if agent.name != without
+    ]
+
+
+def _missing(agent: Agent) -> str:
+    if not agent.program.exists():
+        return f"{agent.program.name} is not in {PEERS}: run scripts/peers"
+    if agent.wire != "anthropic" and not shutil.which("node"):
+        return "node is not installed"
+    return ""
+
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(60)]
+each = pytest.mark.parametrize("agent", _params())
+
+
+def answering(agent: Agent, *answers: Answer) -> Callable[[Heard], Answer]:
+    """One after the other, and the last again and again."""
+    waiting = list(answers)
+
+    def inside(heard: Heard) -> Answer:
+        if heard.method != "POST":  # Codex asks for a WebSocket first
+            return Answer(status=426)
+        return waiting.pop(0) if len(waiting) > 1 else waiting[0]
+
+    return inside
+
+
+def said(agent: Agent, text: str, **more: Any) -> Answer:
+    return answer(agent.wire, Reply(text, **more))
+
+
+def called(agent: Agent, name: str, arguments: str) -> Answer:
+    if name not in ("exec", "apply_patch"):
+        return answer(agent.wire, Reply("Let me.", ((name, arguments),)))
+    # These take free text: a kind of call that only Codex has.
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": name}
+    item |= {"input": arguments, "status": "completed"}
+    if name == "exec":
+        item["namespace"] = "functions"
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    ended = {"id": "r1", "status": "completed", "output": [item], "usage": usage}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {"id": "r1"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": ended},
+    ]
+    return Answer(b"".join(map(sse, events)), headers={"content-type": "text/event-stream"})
+
+
+def against(
+    agent: Agent,
+    use: Callable[[CommandLine, WireServer], Awaitable[T]],
+    *answers: Answer,
+    spec: CommandSpec | None = None,
+    idle: float = 30.0,
+    environ: Mapping[str, str] | None = None,
+) -> T:
+    """What `use` finds, given the program and the server that it asks."""
+    home = Path(os.environ["HOME"])
+    settings = home / ".gemini/settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+
+    async def inside() -> T:
+        async with wire_server(answering(agent, *answers)) as server:
+            found = spec or agent.spec
+            if agent.wire == "openai-responses":
+                url = f'openai_base_url="{server.url}/v1"'
+                found = replace(found, argv=(*found.argv, "-c", url))
+            given = {
+                **os.environ,
+                **(agent.environ if environ is None else environ),
+                "PATH": f"{agent.program.parent}:{os.environ['PATH']}",
+                agent.url_env or "UNUSED": server.url,
+            }
+            patience = Patience(idle)
+            provider = connect(found, agent.model, environ=given, patience=patience)
+            return await use(provider, server)
+
+    return anyio.run(inside)
+
+
+async def heard(provider: CommandLine, asked: Request) -> list[Delta]:
+    async with aclosing(provider.stream(asked)) as deltas:
+        return [delta async for delta in deltas]
+
+
+def asking(asked: Request) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
+    async def use(provider: CommandLine, _: WireServer) -> list[Delta]:
+        return await heard(provider, asked)
+
+    return use
+
+
+def told(server: WireServer) -> str:
+    """All that the server was told, as one text."""
+    return "\n".join(h.body.decode("utf-8", "replace") for h in server.heard)
+
+
+def left(home: Path) -> list[str]:
+    """Processes that have this home."""
+    found = list[str]()
+    for entry in Path("/proc").iterdir():
+        try:
+            variables = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if f"HOME={home}\0".encode() in variables and int(entry.name) != os.getpid():
+            found.append((entry / "cmdline").read_text())
+    return found
+
+
+@each
+def test_words_usage_system_and_model_go_through_the_program(agent: Agent) -> None:
+    asked = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
+    reply = said(agent, "It is rain. ☂ \\ <b>", usage=Usage(fresh=70, cached=30, output=9))
+
+    async def use(
+        provider: CommandLine, server: WireServer
+    ) -> tuple[list[Delta], str, str]:
+        found = await heard(provider, asked)
+        last = server.heard[-1]
+        return found, last.path, told(server)
+
+    found, path, all_told = against(agent, use, reply)
+
+    assert words(found) == "It is rain. ☂ \\ <b>"
+    done = found[-1]
+    assert isinstance(done, Done)
+    assert done.usage == Usage(fresh=70, cached=30, output=9)
+    assert (done.cost or 0) > 0 if agent.name == "claude-code" else done.cost is None
+    assert agent.model in path + all_told
+    assert "You are REFOLD-7." in all_told
+    assert "User: What is it? ☂" in all_told
+    # Codex tells its answer when it is whole.
+    pieces = sum(isinstance(delta, TextDelta) for delta in found)
+    assert (pieces > 3) == (agent.name != "codex-cli")
+
+
+@each
+def test_each_question_tells_the_whole_talk_and_nothing_is_kept(agent: Agent) -> None:
+    async def use(provider: CommandLine, server: WireServer) -> list[str]:
+        first = await heard(provider, request("My name is Zoë."))
+        await heard(provider, request("My name is Zoë.", words(first), "Who am I?"))
+        await heard(provider, request("Something else."))
+        return [h.body.decode() for h in server.heard if h.method == "POST"]
+
+    bodies = against(agent, use, said(agent, "Hello, Zoë."))
+
+    names = [(b.count("Zoë") or b.count("Zo\\u00eb")) for b in bodies]
+    assert names == [1, 2, 0]
+    assert "Assistant: Hello, Zoë.\\n\\nUser: Who am I?" in bodies[1]
+
+
+@each
+def test_a_call_in_words_comes_through_as_words(agent: Agent) -> None:
+    call = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
+
+    found = against(agent, asking(request("List it.")), said(agent, call))
+
+    assert words(found) == call
+
+
+def calls(agent: Agent, canaries: list[Path]) -> list[Answer]:
+    return [
+        called(agent, name, arguments.replace("CANARY", str(canary)))
+        for canary in canaries
+        for name, arguments in agent.tools
+    ]
+
+
+@each
+def test_its_own_tools_are_off(agent: Agent, home: Path) -> None:
+    empty = home / ".cache/refold/empty"
+    canaries = [home / "canary", empty / "canary"]
+    answers = calls(agent, canaries)
+
+    async def use(provider: CommandLine, server: WireServer) -> tuple[list[Delta], int]:
+        found = await heard(provider, request("Go on."))
+        return found, sum(h.method == "POST" for h in server.heard)
+
+    found, asked = against(agent, use, *answers, said(agent, "I cannot."))
+
+    assert [canary for canary in canaries if canary.exists()] == []
+    assert list(empty.iterdir()) == []
+    # Every call was answered by the program, and the next question was asked.
+    assert asked == len(answers) + 1
+    assert words(found).endswith("I cannot.")
+
+
+@each
+def test_with_its_tools_on_the_same_calls_would_make_the_file(
+    agent: Agent, home: Path
+) -> None:
+    canary = home / "canary"
+    spec = CommandSpec(
+        name="x",
+        keys=agent.spec.keys,
+        label="x",
+        tools="off",
+        argv=agent.unleashed,
+        model_argv=("-m", agent.model),
+    )
+    if agent.name == "claude-code":
+        spec = replace(spec, model_argv=("--model", agent.model))
+
+    against(
+        agent,
+        asking(request("Go on.")),
+        *calls(agent, [canary])[:1],
+        said(agent, "Done."),
+        spec=spec,
+    )
+
+    assert canary.exists()
+
+
+@each
+def test_files_that_the_talk_mentions_are_not_read(agent: Agent, home: Path) -> None:
+    (home / "secret.txt").write_text("XYZZY-1")
+    asked = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
+
+    async def use(provider: CommandLine, server: WireServer) -> str:
+        await heard(provider, asked)
+        return told(server)
+
+    assert "XYZZY" not in against(agent, use, said(agent, "No."))
+
+
+@each
+def test_memories_above_its_directory_are_not_told(agent: Agent, home: Path) -> None:
+    files = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".claude/CLAUDE.md"]
+    files += [".cache/AGENTS.md", ".cache/refold/GEMINI.md", ".cache/refold/CLAUDE.md"]
+    for name in files:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("XYZZY-2")
+
+    async def use(provider: CommandLine, server: WireServer) -> str:
+        await heard(provider, request("Hello?"))
+        return told(server)
+
+    assert "XYZZY" not in against(agent, use, said(agent, "No."))
+
+
+def stuck(agent: Agent) -> Answer:
+    """It begins to answer, and never goes on."""
+    whole = said(agent, "A long answer that is never said to its end.")
+    body = whole.body if isinstance(whole.body, bytes) else b""
+    return replace(whole, body=body[: int(len(body) * 0.6)], then="hang")
+
+
+@each
+def test_a_stop_in_the_middle_leaves_no_process(agent: Agent, home: Path) -> None:
+    async def use(provider: CommandLine, server: WireServer) -> list[str]:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+
+                async def stop() -> None:
+                    while not any(h.method == "POST" for h in server.heard):
+                        await anyio.sleep(0.01)
+                    assert left(home) != []
+                    scope.cancel()
+
+                group.start_soon(stop)
+                await heard(provider, request("Hello?"))
+        return left(home)
+
+    assert against(agent, use, stuck(agent)) == []
+
+
+@each
+def test_a_service_that_falls_silent_is_not_waited_for(agent: Agent, home: Path) -> None:
+    patient = replace(agent.spec, idle=0.0)
+
+    with pytest.raises(Unreachable, match="printed nothing for 4 seconds"):
+        against(agent, asking(request("Hello?")), stuck(agent), spec=patient, idle=4.0)
+
+    assert left(home) == []
+
+
+@each
+def test_a_wrong_key_is_told_with_what_to_do(agent: Agent) -> None:
+    error = {"type": "authentication_error", "code": 401, "message": "invalid x-api-key"}
+    error["status"] = "UNAUTHENTICATED"
+    refusal = Answer(
+        msgspec.json.encode({"error": error}), 401, {"content-type": "application/json"}
+    )
+
+    with pytest.raises(Refused) as raised:
+        against(agent, asking(request("Hello?")), refusal)
+
+    sentence = f"{agent.spec.label} is not let in by its service: {agent.spec.login}"
+    assert str(raised.value).startswith(sentence)
+
+
+# Codex asks without a key where the address is not its own.
+@pytest.mark.parametrize("agent", _params(without="codex-cli"))
+def test_one_that_is_not_logged_in_is_told_with_what_to_do(agent: Agent) -> None:
+    keyless = replace(agent.spec, unset=("GEMINI_API_KEY",))
+
+    with pytest.raises(Refused) as raised:
+        against(
+            agent, asking(request("Hello?")), said(agent, "No."), spec=keyless, environ={}
+        )
+
+    sentence = f"{agent.spec.label} is not let in by its service: {agent.spec.login}"
+    assert str(raised.value).startswith(sentence)

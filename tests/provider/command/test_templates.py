@@ -1,0 +1,155 @@
+"""A person's own command lines, from their settings."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fakes import ask, lines, request, shell, words
+
+from refold.errors import BadInput
+from refold.provider.command.backends import connect, named
+from refold.provider.command.spec import SLOTS, CommandSpec
+from refold.provider.command.templates import Command, UsagePlaces, from_settings, own
+from refold.provider.port import Done, TextDelta
+from refold.values.usage import Usage
+
+PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-8")
+
+
+def settings(text: str) -> tuple[CommandSpec, ...]:
+    found: Any = tomllib.loads(text)
+    return own(msgspec.convert(found["commands"], dict[str, Command]))
+
+
+def mine(**given: Any) -> CommandSpec:
+    return from_settings(
+        "mine", Command(**{"command": ("prog",), "tools": "none", **given})
+    )
+
+
+def test_one_line_is_enough_for_a_program_that_reads_and_prints_words(
+    tmp_path: Path,
+) -> None:
+    shell(tmp_path, 'echo "$1:"; tail -n 1', "llm")
+    known = settings(
+        """
+        [commands.mine]
+        command = ["llm", "{model}"]
+        tools = "none"
+        """
+    )
+
+    found = named("command/mine/gpt/4", known)
+
+    assert found is not None
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    provider = connect(*found, environ={**os.environ, "PATH": path})
+    assert words(ask(provider, request("Hi"))) == "gpt/4:\nUser: Hi"
+
+
+def test_lines_of_json_are_read_by_the_places_that_are_named(tmp_path: Path) -> None:
+    program = shell(
+        tmp_path,
+        lines(
+            {"kind": "text", "text": "Hel"},
+            {"kind": "text", "text": "lo"},
+            {"kind": "end", "usd": 0.5, "used": {"in": 9, "hit": 4, "out": 2}},
+        ),
+    )
+    (found,) = settings(
+        f"""
+        [commands.mine]
+        command = ["{program}"]
+        tools = "none"
+        output = "jsonl"
+        text = "text if kind=text"
+        end = "kind if kind=end"
+        cost = "usd"
+        usage = {{ input = "used.in", cached = "used.hit", output = "used.out" }}
+        """
+    )
+
+    assert ask(connect(found, "", environ=os.environ)) == [
+        TextDelta("Hel"),
+        TextDelta("lo"),
+        Done(Usage(fresh=5, cached=4, output=2), cost=0.5),
+    ]
+
+
+@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
+def test_every_example_of_the_documentation_makes_sense(block: str) -> None:
+    found = settings(block)
+
+    assert all(spec.tools == "none" for spec in found)
+
+
+def test_every_key_and_slot_is_documented() -> None:
+    keys = [*Command.__struct_fields__, *UsagePlaces.__struct_fields__]
+    slots = [f"`{{{slot}}}`" for slot in SLOTS]
+
+    assert [key for key in keys if f"`{key}`" not in PAGE and f"{key} =" not in PAGE] == []
+    assert [slot for slot in slots if slot not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"command": ()}, r'\[commands.mine\] needs command = \["prog", …\]'),
+        ({"tools": ""}, r'must say tools = "none": that this program runs nothing'),
+        ({"stdin": False}, "would never see the prompt: put {prompt} or {prompt_file}"),
+        (
+            {"command": ("p", "{nothing}")},
+            "there is no slot {nothing}; there are {effort}, ",
+        ),
+        ({"command": ("{model}",)}, "the program itself, '{model}', can be no slot"),
+        ({"command": ("p", "-k", "sk-" + "a1" * 9)}, "a key must not stand in a command"),
+        ({"environ": {"K": "sk-" + "a1" * 9}}, "a key must not stand in a command line"),
+        ({"output": "jsonl"}, "where is the answer in a line of JSON"),
+        ({"text": "a"}, 'places are for output = "jsonl", and it says "text"'),
+        ({"output": "jsonl", "text": "a b"}, "'a b' is no place"),
+        ({"idle": -1.0}, "idle = -1 is no time"),
+        ({"window": 0}, "window = 0 is no number of messages"),
+    ],
+)
+def test_settings_that_make_no_sense_say_what_to_change(
+    given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=sentence.replace("{", r"\{").replace("}", r"\}")):
+        mine(**given)
+
+
+def test_a_name_that_could_not_be_asked_for_is_refused() -> None:
+    with pytest.raises(BadInput, match="a name has letters, digits"):
+        from_settings("a/b", Command(command=("p",), tools="none"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "command/mina",
+            "there is no command line 'command/mina'; did you mean command/mine",
+        ),
+        ("command/mine", "'command/mine' names no model: say command/mine/MODEL"),
+    ],
+)
+def test_a_name_that_is_not_there_or_lacks_its_model_says_so(
+    name: str, sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(sentence)):
+        named(name, (mine(command=("prog", "{model}")),))
+
+
+def test_without_any_the_settings_are_explained() -> None:
+    with pytest.raises(BadInput, match=r'\[commands.x\] command = \["prog", …\]'):
+        named("command/x")
+
+
+def test_the_model_of_the_settings_is_taken_where_none_is_named() -> None:
+    found = mine(command=("prog", "{model}"), model="small")
+
+    assert named("command/MINE", (found,)) == (found, "small")

@@ -1,0 +1,137 @@
+"""What programs print, read: plain text and lines of JSON, however they are cut."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.errors import BadInput
+from refold.provider.command.paths import places, where
+from refold.provider.command.reading import Reading, counted
+from refold.provider.command.spec import Counts, Output
+from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
+from refold.values.usage import Usage
+
+LINES = Output(
+    "jsonl",
+    text=places("say if type=text"),
+    whole=places("all"),
+    thinking=places("thought"),
+    error=places("error"),
+    end=places("end"),
+    cost=places("cost"),
+    between="\n",
+)
+
+
+def read(output: Output, *pieces: bytes) -> tuple[list[Delta], Reading]:
+    reading = Reading(output)
+    found = [delta for piece in pieces for delta in reading.feed(piece)]
+    return [*found, *reading.end()], reading
+
+
+def words(found: list[Delta]) -> str:
+    return "".join(d.text for d in found if isinstance(d, TextDelta))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a.b.1", 3),
+        ("a.b.-1", 3),
+        ("a.b.9", None),
+        ("a.missing.deep", None),
+        ("kind if kind=x", "x"),
+        ("kind if a.c=true none=null never=null n=1.5", "x"),
+        ("kind if kind=y", None),
+    ],
+)
+def test_a_place_says_where_something_stands_and_what_else_must_be_so(
+    text: str, found: object
+) -> None:
+    line = {"a": {"b": [2, 3], "c": True}, "kind": "x", "none": None, "n": 1.5}
+
+    assert where(text).found(line) == found
+
+
+@pytest.mark.parametrize("text", ["", "a..b", "a b", "a if b", "a if =c", "if a=b"])
+def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(BadInput, match="is no place"):
+        where(text)
+
+
+def test_lines_of_json_are_told_piece_by_piece_and_the_rest_is_kept_for_the_end() -> None:
+    found, reading = read(
+        LINES,
+        b'{"type":"text","say":"Hel"}\n{"thought":"hm","type":"text",',
+        b'"say":"lo"}\n{"type":"other","say":"no"}\n\n{"cost":0.5,"end":true,"all":"Hello"}',
+    )
+
+    assert found == [TextDelta("Hel"), ThinkingDelta("hm"), TextDelta("\nlo")]
+    assert reading.over
+    assert reading.done() == Done(cost=0.5)
+
+
+def test_an_answer_that_came_in_no_pieces_is_taken_whole() -> None:
+    assert read(LINES, b'{"all":"Hello"}\n{"end":1}\n')[0] == [TextDelta("Hello")]
+
+
+def test_what_is_no_json_is_skipped_and_remembered() -> None:
+    found, reading = read(LINES, b'warning: x\n[1]\n{"type":"text","say":"Hi"}\n')
+
+    assert (words(found), reading.strange) == ("Hi", "warning: x")
+
+
+def test_an_emoji_that_was_cut_in_two_costs_no_line() -> None:
+    found, reading = read(LINES, b'{"type":"text","say":"a\\ud83d"}\n')
+
+    assert (words(found), reading.strange) == ("a\ufffd", "")
+
+
+def test_an_error_is_remembered_in_the_words_of_the_program() -> None:
+    assert read(LINES, b'{"error":["no","luck"]}\n')[1].trouble == '["no","luck"]'
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ('{"i":10,"c":4,"w":1,"o":3,"r":2}', Usage(5, 4, 1, 3, 2)),
+        ('{"i":3,"c":4}', Usage(0, 4)),
+        ('{"o":3}', Usage(output=3)),
+        ('{"i":true,"o":-1}', None),
+        ('{"c":4}', None),
+        ("[]", None),
+    ],
+)
+def test_tokens_are_counted_as_ours_where_cached_ones_are_in_their_input(
+    line: str, usage: Usage | None
+) -> None:
+    counts = Counts(
+        places("i"), places("c"), places("w"), places("o"), places("r"), inclusive=True
+    )
+
+    assert counted(json.loads(line), counts) == usage
+
+
+def test_tokens_can_stand_in_words_on_standard_error() -> None:
+    output = Output(printed=(("fresh", r"^read:\s+([\d,]+)"), ("output", r"^said: (\d+)")))
+
+    done = read(output, b"Hi")[1].done("read:  1,024 tokens\nsaid: 7 tokens\n")
+
+    assert done == Done(Usage(fresh=1024, output=7))
+
+
+def test_plain_text_loses_what_only_a_terminal_understands() -> None:
+    raw = b"\n\n  \x1b[1mBold\x1b[0m\r\n\x1b]0;title\x07 two\x08 \x1b]8;;x\x1b\\link\n\n"
+
+    assert words(read(Output(), raw)[0]) == "Bold\n two link"
+
+
+@given(st.data())
+def test_plain_text_reads_the_same_however_it_was_cut(data: st.DataObject) -> None:
+    raw = " \n☂ one\x1b[31mred\x1b[0m\n\n\x1b]0;t\x1b\\two ☂\n ".encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+
+    assert words(read(Output(), *pieces)[0]) == "☂ onered\n\ntwo ☂"

@@ -1,0 +1,42 @@
+"""The smallest real model behind the plain Chat wire, with its own chat template.
+
+That template makes it write calls that its server does not hear. All ten tasks, and
+the comparison with native calls, are `python -m bench.local_tasks --calls …`.
+"""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bench.local_tasks import TASKS, all_talked
+from refold.provider.local.install import runtime_is_here
+from refold.provider.local.models import find
+from refold.provider.local.shelf import Shelf, default_directory
+from refold.provider.text_protocol.choose import Tools
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
+SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SMALLEST = find("qwen2.5-coder-0.5b")
+
+
+@pytest.fixture(autouse=True)
+def _there() -> None:
+    if not runtime_is_here():
+        pytest.skip("xllamacpp is not installed")
+    if not SHELF.holds(SMALLEST):
+        pytest.skip(
+            f"optional: {SMALLEST.file} is not in {SHELF.directory} "
+            "(refold local install, or REFOLD_MODELS)"
+        )
+
+
+@pytest.mark.parametrize("calls", ["text", "auto"])
+def test_it_does_a_task(calls: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_MODELS", str(SHELF.directory))
+    task = next(task for task in TASKS if task.name == "create")
+
+    (found,) = anyio.run(all_talked, SMALLEST.name, SHELF.directory, calls, [task])
+
+    assert found.good, found.result

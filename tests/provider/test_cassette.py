@@ -1,0 +1,654 @@
+"""What is recorded is given again, and nothing but that."""
+
+import itertools
+import json
+import os
+import stat
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+from test_history_is_always_valid import ANYTHING, conversations
+from wires import TOOLS, heard, message, request, words
+
+from refold import Agent, Effect, Reply, tool
+from refold.errors import (
+    BadInput,
+    Overloaded,
+    ProviderError,
+    Refused,
+    TooLong,
+    Unreachable,
+)
+from refold.provider.cassette import Recording, Replaying, Tape
+from refold.provider.cassette_lines import Mask, joined, unmasked
+from refold.provider.port import (
+    CallDelta,
+    Came,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Retrying,
+    Sent,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.testing.cassette import cassette
+from refold.testing.faulty import FaultyProvider
+from refold.testing.scripted import Reply as Line
+from refold.testing.scripted import ScriptedProvider
+from refold.values.messages import Message
+from refold.values.usage import Usage
+
+ASK = request(message("user", "Rain?"))
+LONGER = request(
+    message("user", "Rain?"), message("assistant", "Yes."), message("user", "Why?")
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "calls.jsonl"
+
+
+class Fixed:
+    """Says these deltas to the n-th request, then raises if the last is an error."""
+
+    def __init__(self, *answers: list[Delta | ProviderError]) -> None:
+        self._answers = iter(answers)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        for each in next(self._answers):
+            await anyio.lowlevel.checkpoint()
+            if isinstance(each, ProviderError):
+                raise each
+            yield each
+
+
+def recording(inner: Provider, file: Path, mask: Mask = unmasked) -> Recording:
+    return Recording(inner, Tape(file, mask))
+
+
+def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderError]:
+    """What comes of each; an error is its own answer."""
+
+    async def use() -> list[list[Delta] | ProviderError]:
+        found: list[list[Delta] | ProviderError] = []
+        for asked in requests:
+            try:
+                found.append(await heard(provider, asked))
+            except ProviderError as error:
+                found.append(error)
+        return found
+
+    return anyio.run(use)
+
+
+def told(provider: Provider, *requests: Request) -> list[Delta]:
+    found = ask(provider, *requests)[-1]
+    if isinstance(found, ProviderError):
+        raise found
+    return found
+
+
+def lines(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+EVERYTHING: list[Delta | ProviderError] = [
+    Retrying(1.5, "busy"),
+    ThinkingDelta("Clo"),
+    ThinkingDelta("uds."),
+    ThinkingDelta("", "acme", Raw(b'{ "signature": "s\\n"}')),
+    TextDelta("Let me "),
+    TextDelta("look. ☂"),
+    CallDelta(0, "", "theirs-1", "look"),
+    CallDelta(0, '{"a":'),
+    CallDelta(0, "1}"),
+    CallDelta(1, "{}", "theirs-2", "book", "acme", Raw(b"not json \xff")),
+    TextDelta("Well."),
+    Done(Usage(1, 2, 3, 4, 5), "calls", "acme-1", "acme/one", 0.25),
+]
+
+
+def test_an_answer_comes_again_with_all_that_was_in_it(file: Path) -> None:
+    told(recording(Fixed(EVERYTHING), file), ASK)
+
+    assert told(Replaying(file), ASK) == [
+        Retrying(1.5, "busy"),
+        ThinkingDelta("Clouds.", "acme", Raw(b'{ "signature": "s\\n"}')),
+        TextDelta("Let me look. ☂"),
+        CallDelta(0, '{"a":1}', "theirs-1", "look"),
+        CallDelta(1, "{}", "theirs-2", "book", "acme", Raw(b"not json \xff")),
+        TextDelta("Well."),
+        Done(Usage(1, 2, 3, 4, 5), "calls", "acme-1", "acme/one", 0.25),
+    ]
+
+
+def test_while_it_is_recorded_nothing_is_changed(file: Path) -> None:
+    assert told(recording(Fixed(EVERYTHING), file), ASK) == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Overloaded("busy ☂", retry_after=2.5),
+        Overloaded("busy"),
+        Unreachable("gone"),
+        Refused("no"),
+        TooLong("too long"),
+        ProviderError("odd"),
+    ],
+)
+def test_an_error_comes_again_after_what_came_before_it(
+    error: ProviderError, file: Path
+) -> None:
+    told_first: list[Delta | ProviderError] = [TextDelta("Ye"), error]
+    ask(recording(Fixed(told_first), file), ASK)
+
+    async def use() -> tuple[list[Delta], BaseException | None]:
+        found, raised = list[Delta](), None
+        try:
+            async for delta in Replaying(file).stream(ASK):
+                found.append(delta)
+        except ProviderError as again:
+            raised = again
+        return found, raised
+
+    found, raised = anyio.run(use)
+    assert found == [TextDelta("Ye")]
+    assert (type(raised), str(raised)) == (type(error), str(error))
+    assert getattr(raised, "retry_after", None) == getattr(error, "retry_after", None)
+
+
+def test_the_file_is_its_owners_alone_and_never_written_over(file: Path) -> None:
+    told(recording(ScriptedProvider("Yes."), file), ASK)
+    before = file.read_bytes()
+
+    with pytest.raises(BadInput, match="exists already: name a new file"):
+        recording(ScriptedProvider("No."), file)
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_made_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"cannot be made: .*No such file or directory"):
+        recording(ScriptedProvider("Yes."), tmp_path / "nowhere" / "calls.jsonl")
+
+
+def test_a_call_tells_only_what_is_new(file: Path) -> None:
+    first = request(message("user", "Rain?"), system="Be brief.", tools=TOOLS, effort="low")
+    talk = [*first.messages, *LONGER.messages[1:]]
+    longer = replace(first, messages=type(first.messages)(talk), effort="max")
+
+    told(recording(ScriptedProvider("Yes.", "So."), file), first, longer)
+
+    _, _, _, asked, _ = lines(file)
+    assert asked == {
+        "asked": 2,
+        "as": 1,
+        "same": 1,
+        "messages": [
+            {"role": "assistant", "parts": [{"type": "text", "text": "Yes."}]},
+            {"role": "user", "parts": [{"type": "text", "text": "Why?"}]},
+        ],
+        "request": {"effort": "max"},
+    }
+
+
+def test_the_file_grows_with_the_talk_and_not_with_its_square(file: Path) -> None:
+    talk, sizes = list[Message](), list[int]()
+    provider = recording(ScriptedProvider(*["Yes."] * 40), file)
+    for n in range(40):
+        talk.append(message("user", f"{n:03}" * 50))
+        told(provider, request(*talk, system="Be brief. " * 50))
+        sizes.append(file.stat().st_size)
+
+    steps = [after - before for before, after in itertools.pairwise(sizes)]
+    assert max(steps) - min(steps) < 10
+
+
+def test_children_that_ask_in_turn_are_told_apart(file: Path) -> None:
+    one, other = (request(message("user", w), session=w) for w in ("one", "other"))
+    longer = replace(one, messages=LONGER.messages)
+    provider = recording(ScriptedProvider("a", "b", "c", "d"), file)
+
+    told(provider, one, other, replace(one), replace(other))
+
+    shared = [(x["as"], x["same"]) for x in lines(file) if "asked" in x]
+    assert shared == [(0, 0), (0, 0), (1, 1), (2, 1)]
+    replaying = Replaying(file)
+    assert [words(told(replaying, r)) for r in (one, other, one, other)] == list("abcd")
+    with pytest.raises(Refused):
+        told(Replaying(file), longer)
+
+
+def test_the_bytes_of_a_trace_pass_and_are_not_kept(file: Path) -> None:
+    answers: list[Delta | ProviderError] = [
+        Sent("POST x", b"secret"),
+        Came(b"secret"),
+        Done(),
+    ]
+    found = told(recording(Fixed(answers), file), replace(ASK, trace=True))
+
+    assert found == answers
+    assert b"secret" not in file.read_bytes()
+    assert told(Replaying(file), ASK) == [Done()]
+
+
+def test_a_picture_that_changed_under_its_name_is_another(file: Path) -> None:
+    before, after = (replace(ASK, pictures={"abc": data}) for data in (b"1", b"2"))
+    told(recording(ScriptedProvider("Yes.", "So."), file), before, after)
+
+    assert words(told(Replaying(file), before, after)) == "So."
+    with pytest.raises(Refused, match=r"call 2: pictures\.abc"):
+        told(Replaying(file), before, before)
+
+
+def test_pictures_are_told_by_their_digest(file: Path) -> None:
+    shown = replace(ASK, pictures={"abc": b"the bytes"})
+    told(recording(ScriptedProvider("Yes."), file), shown)
+
+    assert b"the bytes" not in file.read_bytes()
+    assert words(told(Replaying(file), shown)) == "Yes."
+    with pytest.raises(Refused, match=r"call 1: pictures\.abc: recorded 'sha256:"):
+        told(Replaying(file), replace(ASK, pictures={"abc": b"other bytes"}))
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (request(message("user", "Snow?")), "messages[0].parts[0].text: recorded 'Rain?', asked 'Snow?'"),
+        (request(message("user", "Rain?", "Now?")), "messages[0].parts[1]: recorded nothing, asked "
+         '{"type": "text", "text": "Now?"}'),
+        (LONGER, 'messages[1]: recorded nothing, asked {"role": "assistant", "parts": [{"type": "text", "text": "Y…'),
+        (replace(ASK, model="m-2"), "model: recorded 'm-1', asked 'm-2'"),
+        (replace(ASK, system="Be brief."), "system: recorded '', asked 'Be brief.'"),
+        (replace(ASK, tools=TOOLS[:1]), "tools[0]: recorded nothing, asked "
+         '{"name": "look", "description": "Look out.", "parameters": …'),
+        (replace(ASK, tool_choice="none"), "tool_choice: recorded 'auto', asked 'none'"),
+        (replace(ASK, effort="low"), "effort: recorded '', asked 'low'"),
+        (replace(ASK, schema=Raw(b"{}")), "schema: recorded 'null', asked '{}'"),
+        (replace(ASK, max_output=7), "max_output: recorded 0, asked 7"),
+        (replace(ASK, session="s"), "session: recorded '', asked 's'"),
+    ],
+)  # fmt: skip
+def test_a_miss_names_the_first_difference(
+    other: Request, difference: str, file: Path
+) -> None:
+    told(recording(ScriptedProvider("Yes."), file), ASK)
+    replaying = Replaying(file)
+
+    with pytest.raises(Refused) as caught:
+        told(replaying, other)
+
+    assert str(caught.value) == f"the cassette {file}, call 1: {difference}"
+    assert words(told(replaying, ASK)) == "Yes."  # nothing was used up
+
+
+def test_long_values_are_cut_to_where_they_differ(file: Path) -> None:
+    start, end = "x" * 500, "z" * 500
+    told(
+        recording(ScriptedProvider("Yes."), file),
+        request(message("user", f"{start}A{end}")),
+    )
+
+    with pytest.raises(Refused) as caught:
+        told(Replaying(file), request(message("user", f"{start}B{end}")))
+
+    x, z = "x" * 20, "z" * 39
+    assert str(caught.value).endswith(f"recorded '…{x}A{z}…', asked '…{x}B{z}…'")
+
+
+def test_a_difference_in_a_later_call_is_named_by_its_number(file: Path) -> None:
+    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    replaying = Replaying(file)
+    told(replaying, ASK)
+
+    other = request(*[m.message for m in LONGER.messages[:2]], message("user", "When?"))
+    with pytest.raises(
+        Refused, match=r"call 2: messages\[2\]\.parts\[0\]\.text: recorded 'Why"
+    ):
+        told(replaying, other)
+
+
+def test_more_calls_than_were_recorded_are_refused(file: Path) -> None:
+    told(recording(ScriptedProvider("Yes."), file), ASK)
+    replaying = Replaying(file)
+    told(replaying, ASK)
+
+    with pytest.raises(Refused, match=r"holds 1 call and was asked for one more$"):
+        told(replaying, ASK)
+
+
+def test_order_is_part_of_it(file: Path) -> None:
+    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+
+    with pytest.raises(Refused, match=r"call 1: messages\[1\]"):
+        told(Replaying(file), LONGER)
+
+
+def test_what_was_asked_at_the_same_time_may_come_in_any_order(file: Path) -> None:
+    one, two, later = (request(message("user", w)) for w in ("one", "two", "later"))
+
+    async def record() -> None:
+        provider = recording(ScriptedProvider("1", "2", "3"), file)
+        async with anyio.create_task_group() as group:
+            group.start_soon(heard, provider, one)
+            group.start_soon(heard, provider, two)
+        await heard(provider, later)
+
+    anyio.run(record)
+
+    replaying = Replaying(file)
+    assert [words(told(replaying, r)) for r in (two, one, later)] == ["2", "1", "3"]
+    with pytest.raises(Refused, match="call 1: "):
+        told(Replaying(file), later)
+
+
+def test_ignored_fields_may_differ_and_others_may_not(file: Path) -> None:
+    told(
+        recording(ScriptedProvider("Yes."), file),
+        replace(ASK, system="Monday", session="1"),
+    )
+    ignoring = frozenset({"system", "session"})
+
+    again = replace(ASK, system="Tuesday", session="2")
+    assert words(told(Replaying(file, ignoring), again)) == "Yes."
+    with pytest.raises(Refused, match="call 1: model"):
+        told(Replaying(file, ignoring), replace(again, model="m-2"))
+    with pytest.raises(BadInput, match="a request has no day to ignore"):
+        Replaying(file, frozenset({"day"}))
+
+
+def test_a_call_that_was_killed_says_so_and_those_before_it_are_there(file: Path) -> None:
+    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    *whole, answered = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(whole) + answered[:20])
+    replaying = Replaying(file)
+
+    assert words(told(replaying, ASK)) == "Yes."
+    with pytest.raises(Refused, match="call 2: it was stopped while it was recorded"):
+        told(replaying, LONGER)
+
+
+def test_a_file_cut_at_any_byte_replays_up_to_there(file: Path) -> None:
+    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    whole = file.read_bytes()
+    head = whole.index(b"\n") + 1
+
+    for end in range(head, len(whole)):
+        file.write_bytes(whole[:end])
+        found = ask(Replaying(file), ASK, LONGER)
+        ends = [n for n, byte in enumerate(whole[:end]) if byte == 10]
+        answered = (len(ends) - 1) // 2
+        assert [words(f) for f in found if isinstance(f, list)] == ["Yes.", "So."][
+            :answered
+        ]
+        assert all("cassette" in str(f) for f in found if isinstance(f, ProviderError))
+
+
+def test_an_answer_that_a_person_stopped_ends_there_again(file: Path) -> None:
+    async def stop() -> None:
+        provider = recording(ScriptedProvider("Yes indeed."), file)
+        async with aclosing(provider.stream(ASK)) as deltas:
+            async for _ in deltas:
+                break
+
+    anyio.run(stop)
+
+    found = list[Delta]()
+
+    async def again() -> None:
+        async for delta in Replaying(file).stream(ASK):
+            found.append(delta)
+
+    with pytest.raises(Refused, match="stopped while it was recorded"):
+        anyio.run(again)
+    assert found == [TextDelta("Y")]
+
+
+def test_a_cancelled_call_is_written_too(file: Path) -> None:
+    async def stop() -> None:
+        with anyio.move_on_after(0.02):
+            await heard(recording(FaultyProvider("Yes.", fault="hang", after=2), file), ASK)
+
+    anyio.run(stop)
+
+    assert lines(file)[-1] == {
+        "answered": 1, "deltas": [{"delta": "text", "text": "Ye"}], "stopped": True,
+    }  # fmt: skip
+
+
+def test_a_silent_end_stays_a_silent_end(file: Path) -> None:
+    told(recording(FaultyProvider("Yes.", fault="silence", after=2), file), ASK)
+
+    assert told(Replaying(file), ASK) == [TextDelta("Ye")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is no cassette"),
+        ('{"text": "Yes."}\n', "is no cassette"),
+        ("PNG\n", "is no cassette"),
+        ("[]\n", "is no cassette"),
+        ('{"cassette": 9}\n', "is of version 9, and this refold reads version 1"),
+        ('{"cassette": 1}\n{"asked"\n', "line 2, cannot be read"),
+        ('{"cassette": 1}\n{"answered": 4, "deltas": []}\n', "line 2, cannot be read"),
+        (
+            '{"cassette":1}\n{"asked":1,"as":0,"same":0,"messages":[]}\n'
+            '{"answered":1,"deltas":[{"delta":"done","stop":"maybe"}]}\n',
+            "line 3, cannot be read .*maybe",
+        ),
+    ],
+)
+def test_what_is_no_cassette_is_said_at_once(text: str, says: str, file: Path) -> None:
+    file.write_text(text)
+
+    with pytest.raises(BadInput, match=says) as caught:
+        Replaying(file)
+    assert str(file) in str(caught.value)
+
+
+def test_models_that_share_a_tape_are_one_recording(file: Path) -> None:
+    tape = Tape(file)
+    one, other = (Recording(ScriptedProvider(w), tape) for w in ("Yes.", "So."))
+    told(one, ASK)
+    told(other, replace(LONGER, model="m-2"))
+
+    assert words(told(Replaying(file), ASK, replace(LONGER, model="m-2"))) == "So."
+
+
+def test_a_missing_file_is_named(file: Path) -> None:
+    with pytest.raises(BadInput, match=r"cannot be read: .*calls\.jsonl"):
+        Replaying(file)
+
+
+def test_a_file_that_vanished_is_told_and_not_made_anew(file: Path) -> None:
+    provider = recording(ScriptedProvider("Yes."), file)
+    os.unlink(file)
+
+    with pytest.raises(Refused, match="cannot be written"):
+        told(provider, ASK)
+    assert not file.exists()
+
+
+def test_a_mask_sees_whole_texts_and_what_is_masked_matches_again(file: Path) -> None:
+    """A key that came in two pieces, and one inside the JSON of a call."""
+
+    def mask(data: bytes) -> bytes:
+        return data.replace(b"hunter22\nx", b"[secret]").replace(
+            rb"hunter22\nx", b"[secret]"
+        )
+
+    answers: list[Delta | ProviderError] = [
+        TextDelta("It is hunt"), TextDelta("er22\nx"),
+        CallDelta(0, r'{"key":"hunter22\nx"}', "t", "look"), Done(),
+    ]  # fmt: skip
+    asked = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
+    told(recording(Fixed(answers), file, mask), asked)
+
+    assert b"hunter22" not in file.read_bytes()
+    assert told(Replaying(file, mask=mask), asked) == [
+        TextDelta("It is [secret]"), CallDelta(0, '{"key":"[secret]"}', "t", "look"), Done(),
+    ]  # fmt: skip
+
+
+RAW = st.one_of(st.binary(max_size=9), st.sampled_from([b"", b"null", b'{ "a":1 }'])).map(
+    Raw
+)
+WIRE = st.sampled_from(["", "anthropic", "gemini"])
+COUNT = st.integers(0, 2**40)
+DELTAS = st.lists(
+    st.one_of(
+        st.builds(TextDelta, ANYTHING),
+        st.builds(ThinkingDelta, ANYTHING, WIRE, RAW),
+        st.builds(CallDelta, st.integers(0, 2), ANYTHING, ANYTHING, ANYTHING, WIRE, RAW),
+        st.builds(Retrying, st.floats(0, 99), ANYTHING),
+    ),
+    max_size=6,
+)
+DONE = st.builds(
+    Done,
+    st.builds(Usage, COUNT, COUNT, COUNT, COUNT, COUNT),
+    st.sampled_from(["end", "calls", "length", "refused"]),
+    ANYTHING,
+    ANYTHING,
+    st.one_of(st.none(), st.floats(0, 9)),
+)
+REQUESTS = st.builds(
+    lambda talk, **more: request(*talk, **more),
+    conversations(),
+    system=ANYTHING,
+    model=ANYTHING,
+    session=ANYTHING,
+    schema=RAW,
+    tools=st.sampled_from([(), TOOLS]),
+    effort=st.sampled_from(["", "low", "max"]),
+    max_output=COUNT,
+    pictures=st.dictionaries(ANYTHING, st.binary(max_size=3), max_size=2),
+)
+
+
+def whole(text: str) -> str:
+    """Two halves of a character are one, as JSON has it."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def tidy(delta: Delta) -> Delta:
+    texts = {n: getattr(delta, n) for n in delta.__struct_fields__}
+    return replace(delta, **{n: whole(t) for n, t in texts.items() if isinstance(t, str)})
+
+
+@given(st.lists(st.tuples(REQUESTS, DELTAS, DONE), min_size=1, max_size=3))
+def test_whatever_was_asked_and_answered_comes_again(
+    calls: list[tuple[Request, list[Delta], Done]],
+) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        file = Path(made) / "calls.jsonl"
+        answers: list[list[Delta | ProviderError]] = [
+            [*said, done] for _, said, done in calls
+        ]
+        requests = [asked for asked, _, _ in calls]
+        first = ask(recording(Fixed(*answers), file), *requests)
+
+        again = ask(Replaying(file), *requests)
+
+    assert first == answers
+    assert again == [[tidy(d) for d in joined(answer)] for answer in first]  # type: ignore[arg-type]
+
+
+@given(conversations(), conversations())
+def test_two_requests_match_just_when_they_are_equal(
+    one: list[Message], other: list[Message]
+) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        file = Path(made) / "calls.jsonl"
+        ask(recording(ScriptedProvider("Yes."), file), request(*one))
+
+        (found,) = ask(Replaying(file), request(*other))
+
+    assert isinstance(found, list) == (one == other)
+
+
+@tool(Effect.LOOK)
+async def weather(city: str) -> Reply:
+    """Say what the weather is in a city."""
+    return Reply(f"rain in {city}")
+
+
+SESSION = (
+    Line("Let me look.", (("weather", '{"city": "Oslo"}'),), thinking="Oslo?"),
+    [("weather", '{"city": "Bergen"}'), ("nothing", "{}")],
+    "Rain in both.",
+    Overloaded("busy"),
+)
+
+
+def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
+    """Three turns of a session: what came of them, and the whole talk."""
+
+    async def use() -> tuple[str, str, list[object]]:
+        agent = Agent(
+            provider=provider, tools=[weather], home=home, directory=home, system="Hi."
+        )
+        async with agent.session() as session:
+            await session.run("Rain in Oslo and Bergen?")
+            last = await session.run("And now?")
+            talk = [(s.seq, s.message) for s in session.view.talk.messages]
+            return last.outcome, last.reason, [*talk, session.view.account]
+
+    return anyio.run(use)
+
+
+def test_a_whole_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    recorded = run(recording(ScriptedProvider(*SESSION), file), tmp_path / "1")
+
+    replaying = Replaying(file, frozenset({"session", "system"}))
+    replayed = run(replaying, tmp_path / "1")
+
+    assert replayed == recorded
+    assert replayed[0] == "failed"
+    assert replaying.left == 0
+
+
+def test_a_session_that_goes_another_way_ends_with_the_difference(
+    file: Path, tmp_path: Path
+) -> None:
+    run(recording(ScriptedProvider(*SESSION), file), tmp_path)
+    text = file.read_text().replace("rain in Oslo", "sun in Oslo")
+    file.write_text(text)
+
+    outcome, reason, _ = run(Replaying(file, frozenset({"session", "system"})), tmp_path)
+
+    assert outcome == "failed"
+    assert (
+        "call 2: messages[2].parts[0].text: recorded 'sun in Oslo', asked 'rain" in reason
+    )
+
+
+def test_a_test_records_once_and_replays_from_then_on(file: Path) -> None:
+    def never() -> Provider:
+        raise AssertionError("it was asked")
+
+    with cassette(file, lambda: ScriptedProvider("Yes.", "So.")) as provider:
+        told(provider, ASK, LONGER)
+
+    with cassette(file, never) as provider:
+        assert words(told(provider, ASK, LONGER)) == "So."
+    with (
+        pytest.raises(AssertionError, match="holds 1 calls more than were asked"),
+        cassette(file, never) as provider,
+    ):
+        told(provider, ASK)

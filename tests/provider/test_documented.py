@@ -1,0 +1,83 @@
+"""The page on providers says what the code does."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from refold.config.settings import Settings
+from refold.provider import efforts, gemini, ollama, pictured
+from refold.provider.spec import Quirks
+
+PAGE = (Path(__file__).parents[2] / "docs/providers.md").read_text(encoding="utf-8")
+EFFORTS = ("low", "medium", "high", "max")
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    """The first table under a heading: what stands in each row, by its first cell."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {first: rest for first, *rest in cells[2:]}
+
+
+def words(levels: Mapping[str, Sequence[str]]) -> list[str]:
+    return [", ".join(f"`{word}`" for word in levels[effort]) for effort in EFFORTS]
+
+
+def tokens(budgets: Mapping[str, int]) -> list[str]:
+    return [f"{budgets[effort]:,}" for effort in EFFORTS]
+
+
+def test_every_effort_is_in_the_page_as_it_is_sent() -> None:
+    assert rows("Effort") == {
+        "Anthropic": words(efforts.ANTHROPIC),
+        "Anthropic up to 4.5, tokens": tokens(efforts.ANTHROPIC_BUDGETS),
+        "OpenAI, and servers like it": words(efforts.OPENAI),
+        "Gemini": words(efforts.GEMINI),
+        "Gemini 2.5, tokens": tokens(efforts.GEMINI_BUDGETS),
+        "Gemini 2.5 Pro, tokens": tokens(efforts.GEMINI_PRO_BUDGETS),
+        "Ollama": ["on" if efforts.OLLAMA[effort] else "off" for effort in EFFORTS],
+        "Ollama, models with levels": words(efforts.OLLAMA_LEVELS),
+    }
+
+
+def test_every_quirk_is_in_the_page_with_its_default() -> None:
+    told = {
+        name.strip("`"): cells[0] for name, cells in rows("A server of your own").items()
+    }
+
+    plain = msgspec.structs.asdict(Quirks())
+    assert told == {
+        name: f"`{msgspec.json.encode(v).decode()}`" for name, v in plain.items()
+    }
+
+
+def test_every_kind_of_picture_is_in_the_page() -> None:
+    told = {
+        wire.strip("`"): set(cells[0].split(", "))
+        for wire, cells in rows("What each is sent").items()
+    }
+
+    def kinds(known: frozenset[str]) -> set[str]:
+        return {kind.removeprefix("image/") for kind in known}
+
+    assert told == {
+        "anthropic": kinds(pictured.KINDS),
+        "openai-responses": kinds(pictured.KINDS),
+        "openai-chat": kinds(pictured.KINDS),
+        "gemini": kinds(gemini.KINDS),
+        "ollama": kinds(ollama.KINDS),
+    }
+
+
+@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
+def test_its_examples_are_settings(example: str) -> None:
+    settings = msgspec.convert(tomllib.loads(example), Settings)
+
+    found = settings.providers["mine"]
+    quirks = msgspec.convert(found.quirks, Quirks)
+    assert (found.window, quirks.stream) == (32768, False)

@@ -1,0 +1,321 @@
+"""A chain of models: who is asked when, what a watcher hears, and who is named."""
+
+from collections.abc import AsyncGenerator, Callable
+
+import anyio
+import pytest
+from wires import KEY, heard, message, request, spec_of, words
+
+from refold.errors import (
+    BadInput,
+    Overloaded,
+    ProviderError,
+    Refused,
+    TooLong,
+    Unreachable,
+)
+from refold.provider.catalog import connect
+from refold.provider.fallback import Fallback
+from refold.provider.port import (
+    Came,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Retrying,
+    Sent,
+    TextDelta,
+)
+from refold.provider.retry import Backoff, Patient
+from refold.testing.clock import Clock
+from refold.testing.faulty import FaultyProvider
+from refold.testing.scripted import Reply, ScriptedProvider
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, wire_server
+
+FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
+
+
+def chain(*providers: Provider, clock: Clock | None = None, rest: float = 30.0) -> Fallback:
+    links = zip((FIRST, SECOND, THIRD), providers, strict=False)
+    made = [(name, _giving(provider)) for name, provider in links]
+    return Fallback(made, rest=rest, clock=clock or Clock())
+
+
+def _giving(provider: Provider) -> Callable[[], Provider]:
+    return lambda: provider
+
+
+def told(provider: Provider) -> list[Delta]:
+    return anyio.run(heard, provider, request(message("user", "Rain?"), model="one"))
+
+
+def done(found: list[Delta]) -> Done:
+    assert isinstance(found[-1], Done)
+    return found[-1]
+
+
+def test_while_the_first_answers_nobody_else_is_made_or_named() -> None:
+    def never() -> Provider:
+        raise AssertionError("it was made")
+
+    found = told(Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, never)]))
+
+    assert words(found) == "Yes."
+    assert not any(isinstance(d, Retrying) for d in found)
+    assert done(found).by == ""
+
+
+@pytest.mark.parametrize("fault", [Overloaded("busy"), Unreachable("busy")])
+def test_when_it_is_down_the_next_is_asked_under_its_own_name(fault: ProviderError) -> None:
+    first, second = FaultyProvider("No.", fault=fault), ScriptedProvider("Yes.")
+
+    found = told(chain(first, second))
+
+    assert found[0] == Retrying(0.0, "acme/one is down (busy): asking other/two instead")
+    assert words(found) == "Yes."
+    assert done(found).by == "other/two"
+    assert [r.model for r in (*first.heard, *second.heard)] == ["one", "two"]
+    assert first.heard[0].messages is second.heard[0].messages
+
+
+def test_only_the_first_slash_of_a_name_parts() -> None:
+    third = ScriptedProvider("Yes.")
+    down = [FaultyProvider("", fault=Unreachable("gone")) for _ in range(2)]
+
+    found = told(chain(*down, third))
+
+    assert third.heard[0].model == "three/x"
+    assert done(found).by == THIRD
+
+
+@pytest.mark.parametrize(
+    "fault", [Refused("no"), TooLong("too long"), ProviderError("odd")]
+)
+def test_a_refusal_is_an_answer_and_nobody_else_is_asked(fault: ProviderError) -> None:
+    second = ScriptedProvider("Yes.")
+
+    with pytest.raises(type(fault), match=f"^{fault}$"):
+        told(chain(FaultyProvider("No.", fault=fault), second))
+
+    assert second.heard == []
+
+
+def test_a_refusal_of_the_next_says_why_it_was_asked() -> None:
+    first = FaultyProvider("No.", fault=Overloaded("busy"))
+    second = FaultyProvider("No.", fault=TooLong("too long"))
+
+    with pytest.raises(TooLong) as caught:
+        told(chain(first, second, ScriptedProvider("Yes.")))
+
+    expected = "too long (other/two was asked because acme/one is down (busy))"
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize("line", ["Yes", [("look", "{}")], Reply("Yes", thinking="Hm")])
+def test_nobody_else_is_asked_once_anything_was_shown(
+    line: str | list[tuple[str, str]] | Reply,
+) -> None:
+    second = ScriptedProvider("Yes.")
+
+    with pytest.raises(Unreachable, match=r"^gone$"):
+        told(chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second))
+
+    assert second.heard == []
+
+
+def test_the_bytes_of_a_trace_are_not_something_shown() -> None:
+    found = told(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
+
+    assert found[:2] == [Sent("POST http://x", b"{}"), Came(b"<html>")]
+    assert words(found) == "Yes."
+
+
+def test_when_all_fail_one_error_names_each_and_why() -> None:
+    with pytest.raises(Overloaded) as caught:
+        told(
+            chain(
+                FaultyProvider("", fault=Unreachable("gone")),
+                FaultyProvider("", fault=Overloaded("busy", retry_after=9)),
+                FaultyProvider("", fault=Overloaded("full", retry_after=4)),
+            )
+        )
+
+    assert str(caught.value) == (
+        "there is no model to ask: acme/one is down (gone); other/two is down (busy); "
+        "third/three/x is down (full)"
+    )
+    assert caught.value.retry_after == 4
+
+
+def test_one_that_has_no_key_is_passed_over_with_a_word() -> None:
+    def keyless() -> Provider:
+        raise BadInput("set ACME_API_KEY")
+
+    found = told(Fallback([(FIRST, keyless), (SECOND, lambda: ScriptedProvider("Yes."))]))
+
+    reason = "acme/one cannot be asked (set ACME_API_KEY): asking other/two instead"
+    assert found[0] == Retrying(0.0, reason)
+    assert done(found).by == SECOND
+
+
+def test_a_chain_in_which_nobody_has_a_key_refuses() -> None:
+    def keyless() -> Provider:
+        raise BadInput("no key")
+
+    with pytest.raises(Refused, match=r"acme/one cannot be asked \(no key\)"):
+        told(Fallback([(FIRST, keyless)]))
+
+
+def test_a_chain_without_models_is_no_chain() -> None:
+    with pytest.raises(BadInput, match="at least one"):
+        Fallback([])
+
+
+def test_one_that_is_down_rests_and_is_then_asked_first_again() -> None:
+    clock = Clock(1000.0)
+    first = FaultyProvider("Back.", fault=Unreachable("gone"))
+    second = ScriptedProvider("One.", "Two.", "Three.")
+    both = chain(first, second, clock=clock, rest=30.0)
+
+    said = [words(told(both))]
+    clock.jump(29.0)
+    meanwhile = told(both)
+    said.append(words(meanwhile))
+    clock.jump(2.0)
+    said.append(words(told(both)))
+
+    assert said == ["One.", "Two.", "Back."]
+    assert len(first.heard) == 2
+    assert not any(isinstance(d, Retrying) for d in meanwhile)
+
+
+def test_it_rests_for_as_long_as_it_asked() -> None:
+    clock = Clock()
+    first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
+    both = chain(first, ScriptedProvider("One.", "Two."), clock=clock)
+
+    said = [words(told(both))]
+    clock.jump(99.0)
+    said.append(words(told(both)))
+    clock.jump(2.0)
+    said.append(words(told(both)))
+
+    assert said == ["One.", "Two.", "Back."]
+
+
+def test_one_that_rests_is_asked_all_the_same_when_the_others_fail() -> None:
+    first = FaultyProvider("Back.", fault=Unreachable("gone"))
+    second = FaultyProvider("Other.", fault=Unreachable("gone too"), times=2)
+    both = chain(first, second)
+
+    with pytest.raises(Unreachable):
+        told(both)
+    assert words(told(both)) == "Back."
+
+
+def test_one_that_recovered_does_not_rest_any_more() -> None:
+    clock = Clock()
+    first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
+    second = FaultyProvider("Other.", fault=Unreachable("gone"))
+    both = chain(first, second, clock=clock)
+
+    with pytest.raises(Overloaded):
+        told(both)
+    said = [words(told(both))]
+    clock.jump(50.0)
+    said.append(words(told(both)))
+
+    assert said == ["Back.", "Back."]
+
+
+def test_the_patience_of_a_link_is_its_own_and_is_spent_once() -> None:
+    clock = Clock()
+    inner = FaultyProvider("No.", fault=Overloaded("busy"), times=99)
+    patient = Patient(inner, Backoff(retries=2), sleep=clock.sleep, dice=lambda: 1.0)
+    both = chain(patient, ScriptedProvider("One.", "Two.", "Three."), clock=clock)
+
+    for _ in range(3):
+        told(both)
+
+    assert (len(inner.heard), clock.slept) == (3, [1.0, 2.0])
+
+
+def test_what_was_made_is_closed() -> None:
+    closed = list[str]()
+
+    class Closing(ScriptedProvider):
+        async def aclose(self) -> None:
+            closed.append("first")
+
+    def never() -> Provider:
+        raise AssertionError("it was made")
+
+    async def use() -> None:
+        both = Fallback([(FIRST, lambda: Closing("Yes.")), (SECOND, never)])
+        await heard(both)
+        await both.aclose()
+
+    anyio.run(use)
+
+    assert closed == ["first"]
+
+
+def test_a_cancelled_answer_leaves_nothing_behind() -> None:
+    async def use() -> str:
+        hanging = FaultyProvider("Back.", fault="hang")
+        both = chain(hanging, ScriptedProvider("Other."))
+        with anyio.move_on_after(0.02):
+            await heard(both)
+        return words(await heard(both))
+
+    assert anyio.run(use) == "Back."
+
+
+def test_over_real_wires_the_other_provider_gets_the_same_talk() -> None:
+    talk = (
+        message("user", "Rain?"),
+        message("assistant", "Where?"),
+        message("user", "Oslo"),
+    )
+
+    async def use() -> tuple[list[Delta], list[bytes], list[bytes]]:
+        async with (
+            wire_server(Answer(b"{}", 529)) as busy,
+            wire_server(answer("openai-chat", Reply("Yes."))) as good,
+        ):
+            claude, gpt = spec_of("anthropic"), spec_of("openai-chat")
+            both = Fallback(
+                [
+                    ("anthropic/c", lambda: connect(claude, {claude.url_env: busy.url})),
+                    (
+                        "openai-chat/g",
+                        lambda: connect(gpt, {gpt.url_env: good.url}, key=KEY),
+                    ),
+                ]
+            )
+            found = await heard(both, request(*talk, model="c", trace=True))
+            await both.aclose()
+            return found, [h.body for h in busy.heard], [h.body for h in good.heard]
+
+    found, asked_first, asked_next = anyio.run(use)
+
+    assert words(found) == "Yes."
+    assert (done(found).by, done(found).model) == ("openai-chat/g", "gpt-1")
+    assert b'"model":"c"' in asked_first[0]
+    assert b'"model":"g"' in asked_next[0]
+    assert all(m.text.encode() in asked_next[0] for m in talk)
+    assert [type(d) for d in found if isinstance(d, Sent | Retrying)] == [
+        Sent, Retrying, Sent,
+    ]  # fmt: skip
+    assert not any(isinstance(d, TextDelta) for d in found[:2])
+
+
+class _Traced:
+    def __init__(self, fault: ProviderError) -> None:
+        self._fault = fault
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        yield Sent("POST http://x", b"{}")
+        yield Came(b"<html>")
+        raise self._fault

@@ -1,0 +1,453 @@
+"""What answers cost, told in dollars that were worked out by hand, and by a peer."""
+
+import json
+from contextlib import aclosing
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold.provider import known, prices
+from refold.provider.catalog import connect, find
+from refold.provider.port import Done
+from refold.provider.prices import Override, price, rates, runs_here
+from refold.testing.wire_server import Answer, wire_server
+from refold.values.usage import Usage
+from tests.provider.wires import message, request
+
+MILLION = 1_000_000
+USAGE = Usage(fresh=1000, cached=2000, cache_write=300, output=400, reasoning=50)
+
+
+def test_each_kind_of_token_is_priced_once() -> None:
+    """Reasoning is a part of the output; it is not paid for again."""
+    dollars = (1000 * 2.0 + 2000 * 0.1 + 300 * 2.5 + 400 * 10.0) / MILLION
+
+    assert price("anthropic", "claude-sonnet-5-5", USAGE) == pytest.approx(dollars)
+
+
+def test_what_nobody_knows_is_not_zero() -> None:
+    assert price("openai", "gpt-99", USAGE) is None
+    assert price("my-own", "claude-sonnet-5-5", USAGE) is None
+    assert price("openrouter", "openrouter/auto", USAGE) is None
+    assert price("openai", "gpt-audio", USAGE) is None  # sound has prices of its own
+
+
+@pytest.mark.parametrize(
+    ("provider", "dated", "family"),
+    [
+        ("anthropic", "claude-sonnet-5-5-20260101", "claude-sonnet-5-5"),
+        ("anthropic", "claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+        ("anthropic", "Claude-Opus-5-5-latest", "claude-opus-5-5"),
+        ("openai", "gpt-6.1-sol-2026-09-30", "gpt-6.1-sol"),
+        ("openai", "gpt-5.2-20251211", "gpt-5.2"),
+        ("openai-chat", "gpt-6.1-sol", "gpt-6.1-sol"),
+        ("gemini", "models/gemini-3.8-flash-001", "gemini-3.8-flash"),
+        (
+            "openrouter",
+            "anthropic/claude-sonnet-4.5-20250929",
+            "anthropic/claude-sonnet-4.5",
+        ),
+        ("azure", "gpt-6.1-sol", "gpt-6.1-sol"),
+    ],
+)
+def test_a_dated_name_costs_what_its_family_does(
+    provider: str, dated: str, family: str
+) -> None:
+    assert rates(provider, dated) == rates(provider, family) is not None
+
+
+@pytest.mark.parametrize(
+    ("provider", "longer"),
+    [
+        ("openai", "gpt-4o-miniature"),
+        ("openai", "gpt-4o-mini-2"),
+        ("openai", "gpt-6.1-sol-pro"),
+        ("openai", "gpt-6.1"),
+        ("anthropic", "claude-sonnet-5-6"),
+        ("anthropic", "claude-sonnet-5-50"),
+        ("anthropic", "claude-sonnet"),
+        ("mistral", "mistral-large-2612"),
+        ("openrouter", "anthropic/claude-sonnet-4.5:nitro"),
+    ],
+)
+def test_another_model_is_never_taken_for_a_known_one(provider: str, longer: str) -> None:
+    assert rates(provider, longer) is None
+
+
+def test_the_dated_one_that_had_another_price_keeps_it() -> None:
+    mini, old, new = (
+        rates("openai", f"gpt-4o{rest}") for rest in ("-mini", "-2024-05-13", "")
+    )
+
+    assert mini is not None
+    assert old is not None
+    assert new is not None
+    assert (mini.first.input, new.first.input, old.first.input) == (0.15, 2.5, 5.0)
+    assert rates("openai", "gpt-4o-20240513") == old
+
+
+def test_above_a_step_every_token_has_the_higher_price() -> None:
+    at = Usage(fresh=2000, cached=270_000, output=1)
+    above = Usage(fresh=2001, cached=270_000, output=1)
+
+    assert price("openai", "gpt-6.1-sol", at) == pytest.approx(
+        (2000 * 2 + 270_000 * 0.1 + 10) / MILLION
+    )
+    assert price("openai", "gpt-6.1-sol", above) == pytest.approx(
+        (2001 * 4 + 270_000 * 0.2 + 15) / MILLION
+    )
+
+
+def test_a_cached_token_of_unknown_price_costs_as_much_as_a_fresh_one() -> None:
+    own = {"x/y": Override(input=3.0, output=5.0)}
+
+    assert price("x", "y", Usage(cached=MILLION, cache_write=MILLION), own) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("moment", "dollars"),
+    [
+        (datetime(2026, 12, 31, 23, 59, tzinfo=UTC), 0.75),
+        (datetime(2027, 1, 1, 0, 0, tzinfo=UTC), 1.5),
+    ],
+)
+def test_a_price_holds_from_its_day_on(moment: datetime, dollars: float) -> None:
+    found = rates("gemini", "gemini-3.8-flash", now=moment.timestamp())
+
+    assert found is not None
+    assert found.first.input == dollars
+
+
+@pytest.mark.parametrize(
+    ("clock", "dollars"),
+    [((0, 59), 0.15), ((1, 0), 0.3), ((4, 0), 0.15), ((9, 59), 0.3), ((10, 0), 0.15)],
+)
+def test_a_price_of_the_day_holds_at_its_hours(
+    clock: tuple[int, int], dollars: float
+) -> None:
+    moment = datetime(2026, 12, 1, *clock, tzinfo=UTC)
+
+    found = rates("deepseek", "deepseek-flash", now=moment.timestamp())
+
+    assert found is not None
+    assert found.first.input == dollars
+
+
+def test_hours_may_go_over_midnight() -> None:
+    day, night = known.Step(0, 2.0, 2.0), known.Step(0, 1.0, 1.0)
+    model = known.Known(
+        ("m",), (known.Term((day,)), known.Term((night,), daily=("22:30", "06:00")))
+    )
+
+    held = [model.steps("2026-01-01", at) for at in ("22:29", "22:30", "05:59", "06:00")]
+
+    assert held == [(day,), (night,), (night,), (day,)]
+
+
+def test_what_the_settings_say_goes_before_the_list() -> None:
+    own = {
+        "openai/gpt-6.1-sol": Override(input=1.0, output=2.0, cached=0.5),
+        "openai/*": Override(input=7.0, output=7.0),
+        "*": Override(window=5),
+    }
+    one = Usage(fresh=MILLION, cached=MILLION, output=MILLION)
+
+    assert price("openai", "gpt-6.1-sol", one, own) == 3.5
+    assert price("openai", "gpt-anything", one, own) == 21.0
+    assert price("anthropic", "claude-sonnet-5-5", one, own) == pytest.approx(12.1)
+    assert prices.override("xai", "grok", own) == Override(window=5)
+    assert price("xai", "grok", one, own) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "step"),
+    [
+        (Override(input=3.0), known.Step(0, 3.0, 10.0)),  # the cache's go with it
+        (Override(input=3.0, cached=1.0), known.Step(0, 3.0, 10.0, 1.0)),
+        (Override(output=3.0), known.Step(0, 2.0, 3.0, 0.1, 2.5)),
+        (Override(cached=0.0), known.Step(0, 2.0, 10.0, 0.0, 2.5)),
+        (Override(cache_write=9.0), known.Step(0, 2.0, 10.0, 0.1, 9.0)),
+    ],
+)
+def test_a_price_that_was_not_set_stays_that_of_the_list(
+    own: Override, step: known.Step
+) -> None:
+    found = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
+
+    assert found == prices.Rates((step,))
+
+
+def test_half_a_price_of_an_unknown_model_is_none() -> None:
+    assert rates("x", "y", {"x/y": Override(input=3.0)}) is None
+    assert rates("x", "y", {"x/y": Override(output=3.0)}) is None
+
+
+def test_what_the_provider_tells_goes_before_the_list() -> None:
+    told = (known.Step(0, 1.0, 1.0),)
+
+    assert rates("openai", "gpt-6.1-sol", told=told) == prices.Rates(told)
+    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, told=told) == (
+        prices.Rates((known.Step(0, 1.0, 2.0),))
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"input": -1, "output": 1}',
+        '{"input": 1, "output": 2000000}',
+        '{"inputs": 1, "output": 1}',
+        '{"window": -1}',
+    ],
+)
+def test_a_price_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(text, type=Override)
+
+
+def test_no_number_is_no_price() -> None:
+    for odd in (float("nan"), float("inf")):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"input": odd, "output": 1.0}, Override)
+
+
+def test_what_runs_on_this_machine_costs_nothing() -> None:
+    assert price("local", "qwen2.5-coder-1.5b", USAGE) == 0.0
+    assert price("ollama", "qwen3:8b", USAGE, here=True) == 0.0
+    assert price("ollama", "qwen3:8b", USAGE) is None
+    watts = {"ollama/*": Override(input=0.0, output=1.0)}
+    assert price("ollama", "qwen3:8b", Usage(output=MILLION), watts, here=True) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "model", "here"),
+    [
+        ("ollama", "http://127.0.0.1:11434", "qwen3:8b", True),
+        ("vllm", "http://localhost:8000/v1", "m", True),
+        ("llama-cpp", "http://[::1]:8080/v1", "m", True),
+        ("lmstudio", "http://127.1.2.3:1234/v1", "m", True),
+        ("ollama", "http://big.example:11434", "qwen3:8b", False),
+        ("ollama", "http://127.0.0.1:11434", "gpt-oss:120b-cloud", False),
+        ("openai", "http://127.0.0.1:4000/v1", "gpt-6.1-sol", False),  # may pass it on
+    ],
+)
+def test_a_server_of_one_s_own_sends_no_bill(
+    name: str, address: str, model: str, here: bool
+) -> None:
+    assert runs_here(find(name), address, model) is here
+
+
+def anthropic(used: object) -> list[dict[str, Any]]:
+    return [
+        {"type": "message_start", "message": {"model": "m", "usage": used}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": "Yes."},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": used},
+        {"type": "message_stop"},
+    ]
+
+
+def chat(used: object) -> list[dict[str, Any]]:
+    said = {"delta": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
+    return [{"choices": [{"index": 0, **said}]}, {"choices": [], "usage": used}]
+
+
+def gemini(used: object) -> list[dict[str, Any]]:
+    said = {"content": {"parts": [{"text": "Yes."}]}, "finishReason": "STOP"}
+    return [{"candidates": [said], "usageMetadata": used}]
+
+
+def responses(used: object) -> list[dict[str, Any]]:
+    said = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
+    done = {"status": "completed", "model": "m", "output": [said], "usage": used}
+    return [
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."},
+        {"type": "response.completed", "response": done},
+    ]
+
+
+ANTHROPIC_USED = {
+    "input_tokens": 1000,
+    "cache_read_input_tokens": 20_000,
+    "cache_creation_input_tokens": 3000,
+    "output_tokens": 500,
+}
+CHAT_USED = {
+    "prompt_tokens": 21_000,
+    "prompt_tokens_details": {"cached_tokens": 20_000},
+    "completion_tokens": 500,
+    "completion_tokens_details": {"reasoning_tokens": 300},
+}
+RESPONSES_USED = {
+    "input_tokens": 21_000,
+    "input_tokens_details": {"cached_tokens": 20_000},
+    "output_tokens": 500,
+    "output_tokens_details": {"reasoning_tokens": 300},
+}
+GEMINI_USED = {
+    "promptTokenCount": 21_000,
+    "cachedContentTokenCount": 20_000,
+    "candidatesTokenCount": 200,
+    "thoughtsTokenCount": 300,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "events", "dollars"),
+    [
+        # Its "input" leaves the cached ones out: 1,000 fresh beside 23,000.
+        ("anthropic", "claude-sonnet-5-5", anthropic(ANTHROPIC_USED),
+            (1000 * 2 + 20_000 * 0.1 + 3000 * 2.5 + 500 * 10) / MILLION),
+        # The others' input has them: 21,000 are 1,000 fresh and 20,000 cached.
+        ("openai-chat", "gpt-6.1-sol", chat(CHAT_USED),
+            (1000 * 2 + 20_000 * 0.1 + 500 * 10) / MILLION),
+        ("openai", "gpt-6.1-sol", responses(RESPONSES_USED),
+            (1000 * 2 + 20_000 * 0.1 + 500 * 10) / MILLION),
+        # And its output leaves out what was thought: 200 and 300.
+        ("gemini", "gemini-2.5-pro", gemini(GEMINI_USED),
+            (1000 * 1.25 + 20_000 * 0.125 + 500 * 10) / MILLION),
+    ],
+    ids=["anthropic", "openai-chat", "openai", "gemini"],
+)  # fmt: skip
+def test_what_a_provider_counted_becomes_dollars(
+    name: str, model: str, events: list[dict[str, Any]], dollars: float
+) -> None:
+    spec = find(name)
+    said = "".join(
+        f"event: {e.get('type', 'x')}\ndata: {json.dumps(e)}\n\n" for e in events
+    )
+    answer = Answer(said.encode(), headers={"content-type": "text/event-stream"})
+
+    async def ask() -> list[Done]:
+        async with wire_server(answer) as server:
+            there = {spec.url_env: server.url, spec.key_env: "k"}
+            async with aclosing(connect(spec, there)) as provider:
+                deltas = provider.stream(request(message("user", "Hm?"), model=model))
+                return [d async for d in deltas if isinstance(d, Done)]
+
+    (done,) = anyio.run(ask)
+
+    assert price(name, model, done.usage) == pytest.approx(dollars, abs=1e-12)
+
+
+COUNTS = st.integers(0, 600_000)
+USAGES = st.builds(Usage, fresh=COUNTS, cached=COUNTS, cache_write=COUNTS, output=COUNTS)
+AS_OF = datetime.fromisoformat(f"{prices.as_of()}T00:00+00:00")
+
+
+def names() -> list[tuple[str, str]]:
+    return [
+        (seller, name)
+        for seller in known.table().sellers
+        for model in known.seller(seller).models
+        for name in model.names
+    ]
+
+
+def peer_rates(seller: str, name: str) -> Any:
+    """The model that genai-prices means by a name, and who sells it; None for none."""
+    pytest.importorskip("genai_prices", reason="genai-prices is not installed")
+    from genai_prices import data
+
+    theirs = {"gemini": "google", "xai": "x-ai"}.get(seller, seller)
+    provider = next(p for p in data.providers if p.id == theirs)
+    model = provider.find_model(name, all_providers=data.providers)
+    return model and (model, provider)
+
+
+def peer_price(seller: str, name: str, usage: Usage, now: datetime) -> float | None:
+    found = peer_rates(seller, name)
+    if found is None:
+        return None
+    from genai_prices import Usage as TheirUsage
+
+    model, provider = found
+    counted = TheirUsage(
+        input_tokens=usage.input,
+        cache_read_tokens=usage.cached,
+        cache_write_tokens=usage.cache_write,
+        output_tokens=usage.output,
+    )
+    return float(
+        model.calc_price(counted, provider, genai_request_timestamp=now).total_price
+    )
+
+
+def our_price(seller: str, name: str, usage: Usage, now: datetime) -> float | None:
+    found = rates(seller, name, now=now.timestamp())
+    return None if found is None else found.cost(usage)
+
+
+def fresh_list() -> None:
+    """The list that is compared must be of the same release as the peer."""
+    peer = pytest.importorskip("genai_prices", reason="genai-prices is not installed")
+    if known.table().source != f"genai-prices {peer.__version__}":
+        pytest.skip("optional: another release than the one our list is from")
+
+
+@pytest.mark.peer
+def test_the_list_is_what_the_script_writes() -> None:
+    fresh_list()
+    from scripts.prices import TARGET, written
+
+    assert TARGET.read_text(encoding="utf-8") == written(date.fromisoformat(prices.as_of()))
+
+
+@pytest.mark.peer
+@settings(deadline=None, max_examples=500)
+@given(st.data())
+def test_any_usage_of_any_model_costs_what_genai_prices_says(data: st.DataObject) -> None:
+    fresh_list()
+    seller, name = data.draw(st.sampled_from(names()))
+    usage = data.draw(USAGES)
+    now = AS_OF + timedelta(minutes=data.draw(st.integers(0, 60 * 24 * 120)))
+
+    ours, theirs = our_price(seller, name, usage, now), peer_price(seller, name, usage, now)
+
+    assert ours == pytest.approx(theirs, abs=1e-9, rel=1e-12)
+
+
+@pytest.mark.peer
+def test_every_name_of_the_list_costs_what_genai_prices_says() -> None:
+    fresh_list()
+    usages = (
+        Usage(1, 2, 3, 4),
+        Usage(150_000, 40_000, 20_000, 9),
+        Usage(400_000, output=1),
+    )
+
+    other = [
+        (seller, name, usage)
+        for seller, name in names()
+        for usage in usages
+        if our_price(seller, name, usage, AS_OF)
+        != pytest.approx(peer_price(seller, name, usage, AS_OF), abs=1e-9, rel=1e-12)
+    ]
+
+    assert other == []
+
+
+@pytest.mark.peer
+def test_a_date_after_a_name_never_leads_where_genai_prices_sees_another_model() -> None:
+    fresh_list()
+
+    other = [
+        (seller, dated)
+        for seller, name in names()
+        for dated in (f"{name}-20270131", f"{name}-2027-01-31", f"{name}-latest")
+        if (theirs := peer_price(seller, dated, USAGE, AS_OF)) is not None
+        if (ours := our_price(seller, dated, USAGE, AS_OF)) is not None
+        if ours != pytest.approx(theirs, abs=1e-9, rel=1e-12)
+    ]
+
+    assert other == []

@@ -1,0 +1,220 @@
+"""What is sent only ever grows at its end, so that a provider's cache keeps its worth.
+
+The server counts what it could read from its cache; the session says what it was told.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+from wires import KEY, heard, message, request, spec_of
+
+from refold import Agent, Effect, Reply, tool
+from refold.provider.catalog import connect
+from refold.testing.caching import CachingModel, Counted
+from refold.testing.scripted import Reply as Line
+from refold.testing.wire_answers import WireName
+from refold.testing.wire_server import wire_server
+from refold.values.usage import Usage
+
+CACHED: tuple[WireName, ...] = ("anthropic", "openai-responses", "openai-chat", "gemini")
+NAMES = {
+    "anthropic": "anthropic/claude-sonnet-5-5",
+    "openai-responses": "openai/gpt-6.1-sol",
+    "openai-chat": "openai-chat/gpt-6.1-sol",
+    "gemini": "gemini/gemini-3.8-flash",
+}
+STEPS = 100
+
+
+@tool(Effect.LOOK)
+async def weather(city: str) -> Reply:
+    """Say what the weather is in a city."""
+    return Reply(f"In {city} there is rain, {'and more rain, ' * 10}and then some sun.")
+
+
+def calls(n: int, many: int = 2) -> Line:
+    """The n-th answer: words, and calls that no other answer makes."""
+    called = (("weather", f'{{"city": "City {n}-{k}"}}') for k in range(many))
+    return Line(f"Step {n}: I look at more cities.", tuple(called), thinking="More?")
+
+
+def always(n: int) -> Line:
+    return calls(n) if n < STEPS else Line("It rains everywhere.")
+
+
+def run(
+    wire: WireName,
+    reply: Callable[[int], Line],
+    monkeypatch: pytest.MonkeyPatch,
+    home: Path,
+    **settings: object,
+) -> tuple[CachingModel, str, Usage]:
+    """One turn: what the server counted, how it ended, and what the session was told."""
+    model, spec = CachingModel(wire, reply), spec_of(wire)
+
+    async def use() -> tuple[str, Usage]:
+        async with wire_server(model) as server:
+            monkeypatch.setenv(spec.url_env, server.url)
+            monkeypatch.setenv(spec.key_env, KEY)
+            agent = Agent(
+                model=NAMES[wire], tools=[weather], home=home, directory=home, keep=False,
+                system="Be brief and be sure. " * 300,
+                settings={"limits.steps": STEPS, **settings},
+            )  # fmt: skip
+            async with agent.session() as session:
+                result = await session.run("Look at the weather of all cities.")
+                return result.outcome, result.usage
+
+    return model, *anyio.run(use)
+
+
+def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
+    """The pieces of what was said, in order, whoever shares a message with whom."""
+    match wire:
+        case "anthropic":
+            found = [(m["role"], block) for m in body["messages"] for block in m["content"]]
+        case "gemini":
+            found = [(c["role"], part) for c in body["contents"] for part in c["parts"]]
+        case "openai-responses":
+            found = body["input"]
+        case _:
+            found = body["messages"]
+    return list(found)
+
+
+def around(body: dict[str, Any]) -> dict[str, Any]:
+    """All but what was said, and whether it may call."""
+    apart = ("messages", "contents", "input", "tool_choice", "toolConfig")
+    return {name: value for name, value in body.items() if name not in apart}
+
+
+def share(requests: list[Counted]) -> float:
+    """How much of what repeats was read. Half an item more may be found; none is wanted."""
+    read = sum(min(r.cached, r.repeated) for r in requests)
+    return read / sum(r.repeated for r in requests)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", CACHED)
+def test_over_a_hundred_steps_nearly_all_that_repeats_is_read_from_cache(
+    wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Three steps before the limit it is told so; after it, it may only say words."""
+    model, outcome, usage = run(wire, always, monkeypatch, tmp_path)
+
+    sent = [talk(wire, r.body) for r in model.requests]
+    assert (outcome, len(sent)) == ("step_limit", STEPS + 1)
+    for before, after in pairwise(sent):
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+    assert all(around(r.body) == around(model.requests[0].body) for r in model.requests)
+    assert share(model.requests) > 0.95
+    assert usage.cached == model.cached
+    assert usage.input == sum(r.size for r in model.requests)
+
+    if wire == "openai-responses":
+        assert model.requests[0].body["prompt_cache_key"]
+
+    *_, noted, _, _, last = model.requests
+    assert "more answers are allowed" in str(talk(wire, noted.body)[-1])
+    assert share(model.requests[-4:-1]) > 0.95
+    assert "limit of this turn is reached" in str(talk(wire, last.body)[-1])
+    if wire == "anthropic" and last.body.get("tool_choice"):
+        # A change of the tool choice costs what it has kept of the messages, and no
+        # other body can forbid calls; tools and system are read all the same.
+        assert last.cached > 1024 - 128
+    else:
+        assert share([last]) > 0.95
+
+
+def test_an_answer_with_many_calls_does_not_lose_what_was_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def many(n: int) -> Line:
+        return calls(n, many=12) if n < 4 else Line("It rains everywhere.")
+
+    model, _, _ = run("anthropic", many, monkeypatch, tmp_path)
+
+    assert share(model.requests) > 0.95
+
+
+def asked(model: CachingModel, wire: WireName, *words: str) -> Usage:
+    spec = spec_of(wire)
+
+    async def use() -> Usage:
+        async with wire_server(model) as server:
+            provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
+            talk = request(*(message("user", w) for w in words), system="Be brief." * 900)
+            found = await heard(provider, talk)
+            await provider.aclose()
+            return found[-1].usage  # type: ignore[union-attr]  # Done is last
+
+    return anyio.run(use)
+
+
+@pytest.mark.parametrize("wire", CACHED)
+def test_the_mock_reads_what_was_sent_before_and_nothing_else(wire: WireName) -> None:
+    model = CachingModel(wire, lambda n: Line("Yes."))
+
+    first = asked(model, wire, "Rain?")
+    again = asked(model, wire, "Rain?")
+    more = asked(model, wire, "Rain?", "x" * 4000)
+    other = asked(model, wire, "Snow?" * 900)
+
+    assert first.cached == 0
+    assert again.cached >= again.input - 128
+    assert first.input - 128 <= more.cached <= first.input
+    assert more.input > more.cached + 999
+    assert other.cached <= first.input
+    assert other.input - other.cached > 1000
+
+
+@pytest.mark.parametrize("wire", CACHED)
+def test_the_mock_keeps_nothing_short(wire: WireName) -> None:
+    model = CachingModel(wire, lambda n: Line("Yes."))
+
+    async def use() -> list[Usage]:
+        spec = spec_of(wire)
+        async with wire_server(model) as server:
+            provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
+            short = request(message("user", "Rain? " * 500))
+            found = [await heard(provider, short) for _ in range(2)]
+            await provider.aclose()
+            return [each[-1].usage for each in found]  # type: ignore[union-attr]
+
+    assert [u.cached for u in anyio.run(use)] == [0, 0]
+
+
+def test_the_mock_looks_back_no_further_than_its_provider() -> None:
+    """Twenty blocks from the mark: one that was kept before them is not found."""
+    model = CachingModel("anthropic", lambda n: Line("Yes."))
+    words = [f"{n} " * 2000 for n in range(40)]
+
+    asked(model, "anthropic", *words[:1])
+    near = asked(model, "anthropic", *words[:20])
+    far = asked(model, "anthropic", *words[:40])
+
+    assert near.cached > 3000
+    assert 0 < far.cached < near.cached + near.cache_write
+
+
+@pytest.mark.parametrize("wire", ["openai-responses", "openai-chat"])
+def test_another_session_has_a_cache_of_its_own(wire: WireName) -> None:
+    model, spec = CachingModel(wire, lambda n: Line("Yes.")), spec_of(wire)
+    asking = request(message("user", "Rain? " * 2000))
+
+    async def use() -> list[Usage]:
+        # A server in the vendor's place may not know the key; this one is the vendor.
+        vendor = replace(spec, base_url="")
+        async with wire_server(model) as server:
+            provider = connect(vendor, {spec.url_env: server.url, spec.key_env: KEY})
+            found = [await heard(provider, replace(asking, session=s)) for s in "aab"]
+            await provider.aclose()
+            return [each[-1].usage for each in found]  # type: ignore[union-attr]
+
+    assert [u.cached > 0 for u in anyio.run(use)] == [False, True, False]

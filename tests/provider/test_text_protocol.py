@@ -1,0 +1,356 @@
+"""A provider that calls in words is a provider like any other."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+import anyio
+import pytest
+from wires import CONVERSATION, TOOLS, WIRES, asking, heard, message, request, words
+
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.port import (
+    CallDelta,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Retrying,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.provider.retry import Backoff, Patient
+from refold.provider.text_protocol.as_needed import AsNeeded
+from refold.provider.text_protocol.choose import calling, needs_text
+from refold.provider.text_protocol.protocol import TextProtocol
+from refold.testing.provider_conformance import ProviderContract
+from refold.testing.scripted import Line, Reply, ScriptedProvider
+from refold.testing.wire_answers import WireName, answer
+
+CALL = '{"name": "book", "arguments": {"to": "the station"}}'
+TAGGED = f"<tool_call>\n{CALL}\n</tool_call>"
+ASKED = request(message("user", "A taxi, please."), system="Be brief.", tools=TOOLS)
+
+
+def ask(provider: Provider, *asked: Request) -> list[list[Delta]]:
+    async def use() -> list[list[Delta]]:
+        return [await heard(provider, each) for each in asked or (ASKED,)]
+
+    return anyio.run(use)
+
+
+def calls(found: Sequence[Delta]) -> list[tuple[str, str]]:
+    """Name and arguments of each."""
+    made = dict[int, list[str]]()
+    for delta in found:
+        if isinstance(delta, CallDelta):
+            made.setdefault(delta.index, ["", ""])
+            made[delta.index][0] += delta.name
+            made[delta.index][1] += delta.arguments
+    return [(name, arguments) for name, arguments in made.values()]
+
+
+def stop(found: Sequence[Delta]) -> str:
+    assert isinstance(found[-1], Done)
+    return found[-1].stop
+
+
+def notices(found: Sequence[Delta]) -> list[str]:
+    return [d.reason for d in found if isinstance(d, Retrying)]
+
+
+BOOKED = [("book", '{"to": "the station"}')]
+
+
+class TestTextProtocol(ProviderContract):
+    @asynccontextmanager
+    async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+        yield TextProtocol(ScriptedProvider(*replies))
+
+
+class TestAsNeeded(ProviderContract):
+    @asynccontextmanager
+    async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
+        yield AsNeeded(ScriptedProvider(*replies))
+
+
+def test_a_call_in_words_is_a_call() -> None:
+    inner = ScriptedProvider(Reply(f"At once.\n{TAGGED}", thinking="Hm."))
+
+    (found,) = ask(TextProtocol(inner))
+
+    assert (words(found), calls(found), stop(found)) == ("At once.\n", BOOKED, "calls")
+    assert ThinkingDelta("H") in found
+    assert inner.heard[0].tools == ()
+    assert "- book(to?: any): Book a taxi." in inner.heard[0].system
+
+
+def test_words_are_words() -> None:
+    (found,) = ask(TextProtocol(ScriptedProvider("There are none {now}.")))
+
+    assert (words(found), calls(found), stop(found)) == ("There are none {now}.", [], "end")
+
+
+@pytest.mark.parametrize("why", ["length", "refused"])
+def test_an_answer_that_was_cut_off_calls_nothing(why: str) -> None:
+    cut = Reply(TAGGED, stop="length" if why == "length" else "refused")
+
+    (found,) = ask(TextProtocol(ScriptedProvider(cut)))
+
+    assert (words(found), calls(found), stop(found)) == (TAGGED, [], why)
+
+
+def test_where_no_calls_are_wanted_none_is_heard() -> None:
+    asked = request(message("user", "So?"), tools=TOOLS, tool_choice="none")
+
+    (found,) = ask(TextProtocol(ScriptedProvider(TAGGED)), asked)
+
+    assert (words(found), calls(found)) == (TAGGED, [])
+
+
+class Breaking:
+    """Says its words, and breaks off."""
+
+    def __init__(self, said: str, error: ProviderError | None = None) -> None:
+        self._said, self._error = said, error or Unreachable("it broke off")
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        yield TextDelta(self._said)
+        raise self._error
+
+
+class Saying:
+    """Gives these very deltas."""
+
+    def __init__(self, *deltas: Delta) -> None:
+        self._deltas = deltas
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        for delta in self._deltas:
+            yield delta
+
+
+@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+def test_a_stream_that_breaks_off_calls_nothing(
+    make: type[TextProtocol] | type[AsNeeded],
+) -> None:
+    assert calls(until_it_breaks(make(Breaking(f"{TAGGED}\n")))) == []
+
+
+def until_it_breaks(provider: Provider) -> list[Delta]:
+    async def use() -> list[Delta]:
+        found: list[Delta] = []
+        try:
+            async with aclosing(provider.stream(ASKED)) as deltas:
+                async for delta in deltas:
+                    found.append(delta)
+        except Unreachable:
+            return found
+        raise AssertionError("it did not break")
+
+    return anyio.run(use)
+
+
+def test_calls_that_a_server_heard_by_itself_are_not_confused_with_ours() -> None:
+    both = Reply(TAGGED, calls=(("look", "{}"),))
+
+    (found,) = ask(TextProtocol(ScriptedProvider(both)))
+
+    assert calls(found) == [("look", "{}"), *BOOKED]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_every_wire_can_be_spoken_to_in_words(wire: WireName) -> None:
+    async def use() -> list[Delta]:
+        async with asking(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
+            asked = request(*CONVERSATION, tools=TOOLS)
+            return await heard(TextProtocol(provider), asked)
+
+    found = anyio.run(use)
+
+    assert (words(found), calls(found), stop(found)) == ("So.\n", BOOKED, "calls")
+
+
+NO_TOOLS = (
+    'Ollama refused the request for Ollama\'s "m-1" (400): '
+    "registry.ollama.ai/library/gemma3:4b does not support tools",
+    "400 codellama:latest does not support tools",
+    "This model doesn't support tool use in streaming mode.",
+    "deepseek-r1 does not support function calling",
+    "Model deepseek-r1:v14 does not support tool call, but you have assigned some",
+    "Function calling is not enabled for models/gemma-3-12b-it",
+    "tools is not supported in this model. For a list of supported models, refer to",
+    "<400> InternalError.Algo.InvalidParameter: The tool call is not supported.",
+    "400 Function call is not supported for this model.",
+    "`tool calling` is not supported with this model",
+    'No endpoints found that support tool use. Try disabling "question".',
+    "No endpoints found that support the provided 'tool_choice' value.",
+    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    "tools param requires --jinja flag",
+    "Unsupported param: tools",
+)
+OTHER = (
+    "the model does not support images",
+    "Function calling with a response mime type: 'application/json' is unsupported",
+    "Tool call validation failed: parameters did not match the schema",
+    "the tools you sent are too many",
+)
+
+
+@pytest.mark.parametrize("said", NO_TOOLS)
+def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
+    inner = ScriptedProvider(Refused(said), TAGGED, "Done.")
+    provider = AsNeeded(inner)
+
+    first, second = ask(provider, ASKED, ASKED)
+
+    assert calls(first) == BOOKED
+    assert notices(first) == [
+        "m-1 takes no tools; from here on refold reads its calls from what it writes "
+        '(set tools = "text" for it)'
+    ]
+    assert (words(second), notices(second)) == ("Done.", [])
+    assert [bool(asked.tools) for asked in inner.heard] == [True, False, False]
+
+
+@pytest.mark.parametrize("error", [*map(Refused, OTHER), TooLong(NO_TOOLS[0])])
+def test_another_refusal_is_told(error: ProviderError) -> None:
+    with pytest.raises(type(error), match=str(error).split(" ")[0]):
+        ask(AsNeeded(ScriptedProvider(error)))
+
+
+def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:
+    inner = ScriptedProvider(Overloaded("500: tools param requires --jinja flag"), TAGGED)
+
+    (found,) = ask(Patient(AsNeeded(inner), Backoff(retries=0)))
+
+    assert calls(found) == BOOKED
+
+
+def test_a_refusal_without_tools_to_leave_out_is_told() -> None:
+    with pytest.raises(Refused):
+        ask(
+            AsNeeded(ScriptedProvider(Refused(NO_TOOLS[0]))),
+            request(message("user", "So?")),
+        )
+
+
+WRITTEN = (TAGGED, f"\n{CALL}\n", f"```json\n{CALL}\n```", f"At once.\n\n{TAGGED}")
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> None:
+    inner = ScriptedProvider(written, "Done.")
+    provider = AsNeeded(inner)
+
+    first, second = ask(provider, ASKED, ASKED)
+
+    assert (calls(first), stop(first)) == (BOOKED, "calls")
+    assert words(first).strip() == ("At once." if "At" in written else "")
+    assert notices(first) == [
+        "m-1 writes its tool calls as text; from here on refold reads its calls from what "
+        'it writes (set tools = "text" for it)'
+    ]
+    assert (words(second), notices(second)) == ("Done.", [])
+    assert [bool(asked.tools) for asked in inner.heard] == [True, False]
+
+
+LEFT_ALONE: tuple[Line, ...] = (
+    "It is booked.",
+    f"{CALL}\nThat would book one.",
+    f"You could write:\n```json\n{CALL}\n```",
+    f"Write {TAGGED} for that.",
+    '<tool_call>{"name": "walk", "arguments": {}}</tool_call>',
+    '{"name": "book", "arguments": {"from": "here"}}',
+    '<tool_call>{"name": "book", "arguments": {"to": here}}</tool_call>',
+    Reply(TAGGED, stop="length"),
+    Reply(TAGGED, stop="refused"),
+)
+
+
+@pytest.mark.parametrize("line", LEFT_ALONE)
+def test_what_is_not_wholly_a_call_is_words(line: Line) -> None:
+    inner = ScriptedProvider(line, "Done.")
+
+    first, _ = ask(AsNeeded(inner), ASKED, ASKED)
+
+    said = line.text if isinstance(line, Reply) else line
+    assert (words(first), calls(first), notices(first)) == (said, [], [])
+    assert [asked.tools for asked in inner.heard] == [TOOLS, TOOLS]
+
+
+def test_a_model_that_can_call_and_also_writes_a_call_calls_once() -> None:
+    inner = ScriptedProvider(Reply(TAGGED, calls=(("book", "{}"),)))
+
+    (found,) = ask(AsNeeded(inner))
+
+    assert (words(found), calls(found), notices(found)) == (TAGGED, [("book", "{}")], [])
+
+
+def test_what_it_writes_after_a_call_of_its_own_is_words() -> None:
+    own = CallDelta(0, "{}", name="look")
+
+    (found,) = ask(AsNeeded(Saying(own, TextDelta(TAGGED), Done())))
+
+    assert (words(found), calls(found)) == (TAGGED, [("look", "{}")])
+
+
+def test_a_refusal_in_the_middle_of_an_answer_is_told() -> None:
+    with pytest.raises(Refused):
+        ask(AsNeeded(Breaking("I am", Refused(NO_TOOLS[0]))))
+
+
+def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
+    inner = ScriptedProvider(TAGGED, TAGGED, "Done.", "Done.")
+    other = request(message("user", "So?"), tools=TOOLS, model="m-2")
+
+    ask(AsNeeded(inner), ASKED, ASKED, other, ASKED)
+
+    assert [(a.model, bool(a.tools)) for a in inner.heard] == [
+        ("m-1", True),
+        ("m-1", False),
+        ("m-2", True),
+        ("m-1", False),
+    ]
+
+
+def test_where_answers_show_nothing_they_are_left_alone() -> None:
+    (found,) = ask(AsNeeded(ScriptedProvider(TAGGED), from_answers=False))
+
+    assert (words(found), calls(found)) == (TAGGED, [])
+
+
+def test_words_of_a_watched_model_are_not_held_back() -> None:
+    found = until_it_breaks(AsNeeded(Breaking("Wait, I think { so } it")))
+
+    assert words(found) == "Wait, I think { so } it"
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "needs"),
+    [
+        ("ollama", "gemma3:4b", True),
+        ("ollama", "library/phi3", True),
+        ("ollama", "llama3:8b", True),
+        ("ollama", "llama3.1:8b", False),
+        ("ollama", "somebody/gemma3", False),
+        ("ollama", "qwen3", False),
+        ("gemini", "gemma-3-27b-it", True),
+        ("gemini", "gemini-3.8-flash", False),
+        ("vllm", "gemma3", False),
+    ],
+)
+def test_of_some_models_it_is_known(provider: str, model: str, needs: bool) -> None:
+    assert needs_text(provider, model) is needs
+
+
+def test_a_person_s_choice_goes_before_what_is_known() -> None:
+    inner = ScriptedProvider()
+
+    def chosen(model: str, *tools: str) -> str:
+        found = calling(inner, "ollama", "ollama", model, *tools)  # type: ignore[arg-type]  # the test's words
+        return "native" if found is inner else type(found).__name__
+
+    assert chosen("gemma3") == "TextProtocol"
+    assert chosen("qwen3") == "AsNeeded"
+    assert chosen("gemma3", "native") == "native"
+    assert chosen("qwen3", "text") == "TextProtocol"

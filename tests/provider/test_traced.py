@@ -1,0 +1,133 @@
+"""What went over the wire is told byte by byte, and nothing that lets one in."""
+
+from contextlib import aclosing
+
+import anyio
+import pytest
+from wires import CONVERSATION, KEY, PATHS, TOOLS, WIRES, asking, heard, request, spec_of
+
+from refold.errors import ProviderError, Refused, Unreachable
+from refold.provider.catalog import connect
+from refold.provider.port import Came, Delta, Done, Request, Sent
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import Answer, Heard
+
+ASKED = request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS, trace=True)
+REPLY = Reply("Let me look. ☂", (("look", '{"where":"up ☁"}'),), thinking="Clouds?")
+
+
+def traced(
+    wire: WireName, served: Answer, asked: Request
+) -> tuple[list[Delta], Heard, str]:
+    async def use() -> tuple[list[Delta], Heard, str]:
+        async with asking(wire, served) as (provider, server):
+            found = await heard(provider, asked)
+            return found, server.heard[0], server.url
+
+    return anyio.run(use)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("size", [0, 7])
+def test_what_is_told_is_what_was_sent_and_what_came(wire: WireName, size: int) -> None:
+    whole = answer(wire, REPLY)
+    body = whole.body
+    assert isinstance(body, bytes)
+    cut = tuple(body[at : at + size] for at in range(0, len(body), size)) if size else body
+
+    found, request_heard, url = traced(wire, Answer(cut, headers=whole.headers), ASKED)
+
+    sent = [delta for delta in found if isinstance(delta, Sent)]
+    came = b"".join(delta.body for delta in found if isinstance(delta, Came))
+    assert sent == [Sent(f"POST {url}{PATHS[wire]}", request_heard.body)]
+    assert found[0] == sent[0]
+    assert isinstance(found[-1], Done)
+    assert body.startswith(came)
+    assert body.removeprefix(came).strip() == b""  # the last event's own end may be
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_nothing_that_lets_one_in_is_told(wire: WireName) -> None:
+    found, request_heard, _ = traced(wire, answer(wire, REPLY), ASKED)
+
+    told = [
+        text
+        for delta in found
+        if isinstance(delta, Sent | Came)
+        for text in (delta.body, *([delta.to.encode()] if isinstance(delta, Sent) else []))
+    ]
+    assert any(KEY in value for value in request_heard.headers.values())
+    assert not any(KEY.encode() in text for text in told)
+    assert not any(b"uthorization" in text or b"api-key" in text for text in told)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_nothing_is_told_where_nobody_asked(wire: WireName) -> None:
+    found, _, _ = traced(wire, answer(wire, REPLY), request(*CONVERSATION))
+
+    assert not any(isinstance(delta, Sent | Came) for delta in found)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_rest_is_the_same_whether_it_is_told_or_not(wire: WireName) -> None:
+    served = answer(wire, REPLY)
+
+    found, _, _ = traced(wire, served, ASKED)
+    plain, _, _ = traced(
+        wire, served, request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS)
+    )
+
+    assert [delta for delta in found if not isinstance(delta, Sent | Came)] == plain
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_could_not_be_sent_is_told_and_then_refused(wire: WireName) -> None:
+    spec, found = spec_of(wire), list[Delta]()
+
+    async def use() -> None:
+        environ = {spec.url_env: "http://127.0.0.1:9", spec.key_env: KEY}
+        async with aclosing(connect(spec, environ, window=4096)) as provider:
+            async for delta in provider.stream(ASKED):
+                found.append(delta)
+
+    with pytest.raises(Unreachable, match="nobody listens there"):
+        anyio.run(use)
+
+    assert [type(delta) for delta in found] == [Sent]
+
+
+def test_an_answer_that_breaks_off_is_told_as_far_as_it_came() -> None:
+    whole = answer("anthropic", REPLY)
+    assert isinstance(whole.body, bytes)
+    half, found = whole.body[:300], list[Delta]()
+    served = Answer(half, headers=whole.headers, then="cut")
+
+    async def use() -> None:
+        async with asking("anthropic", served) as (provider, _):
+            async for delta in provider.stream(ASKED):
+                found.append(delta)
+
+    with pytest.raises(ProviderError):
+        anyio.run(use)
+
+    assert b"".join(delta.body for delta in found if isinstance(delta, Came)) == half
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_refusal_is_told_as_it_came(wire: WireName) -> None:
+    refusal, found = (
+        b'{"error": {"message":  "no \xe2\x98\x82", "type": "x"}}',
+        list[Delta](),
+    )
+
+    async def use() -> None:
+        async with asking(wire, Answer(refusal, 400)) as (provider, _):
+            async for delta in provider.stream(ASKED):
+                found.append(delta)
+
+    with pytest.raises(Refused, match="no ☂"):
+        anyio.run(use)
+
+    assert [type(delta) for delta in found] == [Sent, Came]
+    assert found[1] == Came(refusal)

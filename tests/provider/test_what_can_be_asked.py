@@ -1,0 +1,744 @@
+"""Pictures, effort, a schema and a key to the cache, as each provider is sent them."""
+
+from base64 import b64encode
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec import Raw
+from strict_servers import complaint
+from wires import (
+    BLOB,
+    CAT,
+    PICTURES,
+    TOOLS,
+    WIRES,
+    heard,
+    message,
+    request,
+    sent,
+    spec_of,
+)
+
+from refold.provider.catalog import connect
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import wire_server
+from refold.values.messages import Image, Text, Thinking, ToolCall, ToolResult
+
+DOG = Image("b" * 64, "image/png", "dog.png")  # its bytes are not there
+SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
+SHOWN = (
+    message("user", "What is", CAT, "this?", DOG),
+    message(
+        "assistant",
+        ToolCall("call-1", "look", Raw(b"{}")),
+        ToolCall("call-2", "look", Raw(b"{}")),
+    ),
+    message(
+        "tool",
+        ToolResult("call-1", "a cat", pictures=(CAT, DOG)),
+        ToolResult("call-2", "", failed=True, pictures=(CAT,)),
+    ),
+    message("user", "And then?"),
+)
+ALL = request(
+    *SHOWN,
+    pictures=PICTURES,
+    effort="max",
+    schema=SCHEMA,
+    session="s-1",
+    tools=TOOLS[:1],
+)
+DATA = b64encode(PICTURES[BLOB]).decode()
+
+
+def test_anthropic_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
+    assert sent("anthropic", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "max_tokens": 64000,
+            "stream": True,
+            "cache_control": {"type": "ephemeral"},
+            "tools": [
+                {
+                    "name": "look",
+                    "description": "Look out.",
+                    "input_schema": {"type": "object", "properties": {}},
+                    "cache_control": {"type": "ephemeral"},
+                }
+            ],
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {
+                "effort": "max",
+                "format": {
+                    "type": "json_schema",
+                    "schema": {
+                        "type": "object",
+                        "properties": {"rain": {"type": "boolean"}},
+                    },
+                },
+            },
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "What is"},
+                        {
+                            "type": "image",
+                            "source": {
+                                "type": "base64",
+                                "media_type": "image/png",
+                                "data": "iVBORyBjYXQ=",
+                            },
+                        },
+                        {"type": "text", "text": "this?"},
+                        {
+                            "type": "text",
+                            "text": "[picture dog.png, which cannot be shown here]",
+                            "cache_control": {"type": "ephemeral"},
+                        },
+                    ],
+                },
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "tool_use", "id": "call-1", "name": "look", "input": {}},
+                        {"type": "tool_use", "id": "call-2", "name": "look", "input": {}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "call-1",
+                            "content": [
+                                {
+                                    "type": "text",
+                                    "text": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                                },
+                                {
+                                    "type": "image",
+                                    "source": {
+                                        "type": "base64",
+                                        "media_type": "image/png",
+                                        "data": "iVBORyBjYXQ=",
+                                    },
+                                },
+                            ],
+                        },
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "call-2",
+                            "content": "(no words)",
+                            "is_error": True,
+                        },
+                        {
+                            "type": "image",
+                            "source": {
+                                "type": "base64",
+                                "media_type": "image/png",
+                                "data": "iVBORyBjYXQ=",
+                            },
+                        },
+                        {"type": "text", "text": "And then?"},
+                    ],
+                },
+            ],
+        }
+    )
+
+
+def test_responses_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
+    assert sent("openai-responses", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "reasoning": {"summary": "auto", "effort": "max"},
+            "prompt_cache_key": "s-1",
+            "text": {
+                "format": {
+                    "type": "json_schema",
+                    "name": "answer",
+                    "schema": {
+                        "type": "object",
+                        "properties": {"rain": {"type": "boolean"}},
+                    },
+                    "strict": False,
+                }
+            },
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "look",
+                    "description": "Look out.",
+                    "parameters": {"type": "object", "properties": {}},
+                    "strict": False,
+                }
+            ],
+            "tool_choice": "auto",
+            "input": [
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "What is"},
+                        {
+                            "type": "input_image",
+                            "image_url": "data:image/png;base64,iVBORyBjYXQ=",
+                            "detail": "auto",
+                        },
+                        {"type": "input_text", "text": "this?"},
+                        {
+                            "type": "input_text",
+                            "text": "[picture dog.png, which cannot be shown here]",
+                        },
+                    ],
+                },
+                {
+                    "type": "function_call",
+                    "call_id": "call-1",
+                    "name": "look",
+                    "arguments": "{}",
+                },
+                {
+                    "type": "function_call",
+                    "call_id": "call-2",
+                    "name": "look",
+                    "arguments": "{}",
+                },
+                {
+                    "type": "function_call_output",
+                    "call_id": "call-1",
+                    "output": [
+                        {
+                            "type": "input_text",
+                            "text": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                        },
+                        {
+                            "type": "input_image",
+                            "image_url": "data:image/png;base64,iVBORyBjYXQ=",
+                            "detail": "auto",
+                        },
+                    ],
+                },
+                {
+                    "type": "function_call_output",
+                    "call_id": "call-2",
+                    "output": [
+                        {
+                            "type": "input_image",
+                            "image_url": "data:image/png;base64,iVBORyBjYXQ=",
+                            "detail": "auto",
+                        }
+                    ],
+                },
+                {"type": "message", "role": "user", "content": "And then?"},
+            ],
+        }
+    )
+
+
+def test_a_chat_server_is_shown_pictures_of_results_after_them_all() -> None:
+    assert sent("openai-chat", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "look",
+                        "description": "Look out.",
+                        "parameters": {"type": "object", "properties": {}},
+                    },
+                }
+            ],
+            "tool_choice": "auto",
+            "reasoning_effort": "max",
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "What is"},
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "data:image/png;base64,iVBORyBjYXQ="},
+                        },
+                        {"type": "text", "text": "this?"},
+                        {
+                            "type": "text",
+                            "text": "[picture dog.png, which cannot be shown here]",
+                        },
+                    ],
+                },
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {
+                            "id": "call-1",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": "{}"},
+                        },
+                        {
+                            "id": "call-2",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": "{}"},
+                        },
+                    ],
+                },
+                {
+                    "role": "tool",
+                    "tool_call_id": "call-1",
+                    "content": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                },
+                {"role": "tool", "tool_call_id": "call-2", "content": ""},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "[shown by call-1]"},
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "data:image/png;base64,iVBORyBjYXQ="},
+                        },
+                        {"type": "text", "text": "[shown by call-2]"},
+                        {
+                            "type": "image_url",
+                            "image_url": {"url": "data:image/png;base64,iVBORyBjYXQ="},
+                        },
+                    ],
+                },
+                {"role": "user", "content": "And then?"},
+            ],
+        }
+    )
+
+
+def test_gemini_is_shown_pictures_inside_of_results() -> None:
+    assert sent("gemini", ALL) == snapshot(
+        {
+            "tools": [
+                {
+                    "functionDeclarations": [
+                        {
+                            "name": "look",
+                            "description": "Look out.",
+                            "parametersJsonSchema": {"type": "object", "properties": {}},
+                        }
+                    ]
+                }
+            ],
+            "generationConfig": {
+                "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "XHIGH"},
+                "responseMimeType": "application/json",
+                "responseJsonSchema": {
+                    "type": "object",
+                    "properties": {"rain": {"type": "boolean"}},
+                },
+            },
+            "contents": [
+                {
+                    "role": "user",
+                    "parts": [
+                        {"text": "What is"},
+                        {"inlineData": {"mimeType": "image/png", "data": "iVBORyBjYXQ="}},
+                        {"text": "this?"},
+                        {"text": "[picture dog.png, which cannot be shown here]"},
+                    ],
+                },
+                {
+                    "role": "model",
+                    "parts": [
+                        {
+                            "functionCall": {"name": "look", "args": {}},
+                            "thoughtSignature": "skip_thought_signature_validator",
+                        },
+                        {"functionCall": {"name": "look", "args": {}}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "parts": [
+                        {
+                            "functionResponse": {
+                                "name": "look",
+                                "response": {
+                                    "output": "a cat\n\n[picture dog.png, which cannot be shown here]"
+                                },
+                                "parts": [
+                                    {
+                                        "inlineData": {
+                                            "mimeType": "image/png",
+                                            "data": "iVBORyBjYXQ=",
+                                        }
+                                    }
+                                ],
+                            }
+                        },
+                        {
+                            "functionResponse": {
+                                "name": "look",
+                                "response": {"error": ""},
+                                "parts": [
+                                    {
+                                        "inlineData": {
+                                            "mimeType": "image/png",
+                                            "data": "iVBORyBjYXQ=",
+                                        }
+                                    }
+                                ],
+                            }
+                        },
+                        {"text": "And then?"},
+                    ],
+                },
+            ],
+        }
+    )
+
+
+def test_ollama_is_shown_pictures_and_may_think() -> None:
+    assert sent("ollama", ALL) == snapshot(
+        {
+            "model": "m-1",
+            "stream": True,
+            "options": {"num_ctx": 4096},
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "look",
+                        "description": "Look out.",
+                        "parameters": {"type": "object", "properties": {}},
+                    },
+                }
+            ],
+            "think": True,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": "What is\n\nthis?\n\n[picture dog.png, which cannot be shown here]",
+                    "images": ["iVBORyBjYXQ="],
+                },
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [
+                        {"id": "call-1", "function": {"name": "look", "arguments": {}}},
+                        {"id": "call-2", "function": {"name": "look", "arguments": {}}},
+                    ],
+                },
+                {
+                    "role": "tool",
+                    "content": "a cat\n\n[picture dog.png, which cannot be shown here]",
+                    "images": ["iVBORyBjYXQ="],
+                    "tool_name": "look",
+                    "tool_call_id": "call-1",
+                },
+                {
+                    "role": "tool",
+                    "content": "",
+                    "images": ["iVBORyBjYXQ="],
+                    "tool_name": "look",
+                    "tool_call_id": "call-2",
+                },
+                {"role": "user", "content": "And then?"},
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_strict_server_takes_all_of_it(wire: WireName) -> None:
+    assert complaint(wire, sent(wire, ALL)) == ""
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_picture_alone_is_a_message(wire: WireName) -> None:
+    found = sent(wire, request(message("user", CAT), pictures=PICTURES))
+
+    assert DATA in str(found)
+    assert "(no words)" not in str(found)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (DOG, "[picture dog.png, which cannot be shown here]"),
+        (Image(BLOB, "image/svg+xml"), "[picture image/svg+xml, which cannot be shown here]"),
+        (Image(BLOB, "image/bmp", " \ud83d"), "[picture �, which cannot be shown here]"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_shown_is_told(wire: WireName, image: Image, words: str) -> None:
+    call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
+    result = message("tool", ToolResult("call-1", "a dog", pictures=(image,)))
+
+    found = sent(
+        wire, request(message("user", "?", image), call, result, pictures=PICTURES)
+    )
+
+    told = str(found).replace("\\n", "\n")
+    assert told.count(words) == 2
+    assert f"a dog\n\n{words}" in told
+    assert DATA not in told
+
+
+@pytest.mark.parametrize(
+    ("model", "nested"),
+    [("gemini-2.5-pro", False), ("gemini-3.8-flash", True), ("gemma-4-31b-it", False)],
+)
+def test_an_older_gemini_is_shown_pictures_beside_the_results(
+    model: str, nested: bool
+) -> None:
+    body = sent("gemini", request(*SHOWN[:3], pictures=PICTURES, model=model))
+
+    kinds = [list(part)[-1] for part in body["contents"][2]["parts"]]
+    inside = [
+        "parts" in part["functionResponse"]
+        for part in body["contents"][2]["parts"]
+        if "functionResponse" in part
+    ]
+    assert inside == [nested, nested]
+    assert kinds[2:] == ([] if nested else ["inlineData", "inlineData"])
+
+
+# Effort
+
+
+def thinking(model: str, effort: str, **more: Any) -> dict[str, Any]:
+    """What Anthropic is told of thinking."""
+    body = sent("anthropic", request(SHOWN[0], model=model, effort=effort, **more))
+    return {
+        name: body[name]
+        for name in ("max_tokens", "thinking", "output_config")
+        if name in body
+    }
+
+
+def test_a_model_that_wants_a_budget_gets_one_with_room_for_an_answer() -> None:
+    def told(room: int, budget: int) -> dict[str, Any]:
+        enabled = {"type": "enabled", "budget_tokens": budget}
+        return {"max_tokens": room, "thinking": enabled}
+
+    old = "claude-sonnet-4-5"
+
+    assert thinking(old, "") == {"max_tokens": 32_000}
+    assert thinking(old, "low") == told(32_000, 2_048)
+    assert thinking(old, "max") == told(32_000, 24_576)
+    assert thinking(old, "low", max_output=99) == told(2_147, 2_048)
+    assert thinking(old, "max", max_output=20_000) == told(32_000, 24_576)
+    assert thinking(old, "max", max_output=50_000) == told(50_000, 24_576)
+
+
+@pytest.mark.parametrize("effort", ["low", "medium", "high", "max"])
+def test_a_newer_model_thinks_as_it_sees_fit(effort: str) -> None:
+    much = effort in ("high", "max")
+
+    assert thinking("claude-sonnet-5-5", effort) == {
+        "max_tokens": 64_000 if much else 32_000,
+        "thinking": {"type": "adaptive", "display": "summarized"},
+        "output_config": {"effort": effort},
+    }
+    assert thinking("claude-sonnet-5-5", effort, max_output=99)["max_tokens"] == 99
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("claude-3-7-sonnet-latest", "enabled"),
+        ("claude-opus-4-20250514", "enabled"),
+        ("claude-opus-4-1-20250805", "enabled"),
+        ("claude-haiku-4-5", "enabled"),
+        ("claude-opus-4-6", "adaptive"),
+        ("claude-sonnet-4-6", "adaptive"),
+        ("claude-fable-5-2", "adaptive"),
+        ("one-of-a-relative", "adaptive"),
+    ],
+)
+def test_each_generation_is_asked_its_own_way(model: str, told: str) -> None:
+    assert thinking(model, "low")["thinking"]["type"] == told
+
+
+def test_a_row_of_calls_that_began_without_a_thought_goes_on_without_one() -> None:
+    """Effort was raised in the middle of it, or another provider began it."""
+    thought = Thinking("Hm.", "anthropic", Raw(b'{"signature":"s"}'))
+    sealed = Thinking("Hm.", "openai-responses", Raw(b'{"type":"reasoning"}'))
+
+    def row(n: int, *parts: Any) -> list[Any]:
+        call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
+        return [
+            message("assistant", *parts, call),
+            message("tool", ToolResult(f"call-{n}", "clouds")),
+            message("user", "[note]"),
+        ]
+
+    def thinks(*talk: Any, model: str = "claude-sonnet-4-5") -> bool:
+        asked = request(message("user", "?"), *talk, effort="low", model=model)
+        return "thinking" in sent("anthropic", asked)
+
+    answered = [*row(1), message("assistant", "Yes."), message("user", "And?")]
+    assert thinks(*row(1, thought))
+    assert thinks(*row(1, thought), *row(2))  # it thinks once, before all of them
+    assert not thinks(*row(1))
+    assert not thinks(*row(1, sealed))
+    assert not thinks(*row(1, "Let me look.", thought))
+    assert not thinks(*row(1), *row(2))
+    assert thinks(*answered)
+    assert thinks(*answered, *row(2, thought))
+    assert not thinks(*answered, *row(2))
+    assert thinks(*row(1), model="claude-sonnet-5-5")
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "told"),
+    [
+        ("gemini-3.8-flash", "low", {"thinkingLevel": "LOW"}),
+        ("gemini-3.8-flash", "max", {"thinkingLevel": "XHIGH"}),
+        ("gemini-flash-latest", "high", {"thinkingLevel": "HIGH"}),
+        ("gemini-2.5-flash", "low", {"thinkingBudget": 2_048}),
+        ("gemini-2.5-flash-lite", "max", {"thinkingBudget": 24_576}),
+        ("gemini-2.5-pro", "max", {"thinkingBudget": 32_768}),
+        ("gemini-2.5-pro", "", {}),
+    ],
+)
+def test_gemini_is_told_a_level_or_a_budget(
+    model: str, effort: str, told: dict[str, Any]
+) -> None:
+    body = sent("gemini", request(SHOWN[0], model=model, effort=effort))
+
+    found = body["generationConfig"]["thinkingConfig"]
+    assert found == {"includeThoughts": True, **told}
+
+
+@pytest.mark.parametrize("model", ["gemini-2.0-flash", "gemma-4-31b-it"])
+def test_a_gemini_that_cannot_think_is_not_asked_to(model: str) -> None:
+    body = sent("gemini", request(SHOWN[0], model=model, effort="max"))
+
+    assert "generationConfig" not in body
+
+
+OLLAMA_SAYS = {
+    "nothing": {},
+    "no thinking": {"capabilities": ["completion", "tools", "vision"]},
+    "on and off": {"capabilities": ["thinking"], "thinking": {"values": [True, False]}},
+    "levels": {"thinking": {"values": ["low", "medium", "high"], "default": "medium"}},
+    "a maximum": {"thinking": {"values": [False, "low", "max"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("says", "model", "told"),
+    [
+        ("nothing", "qwen3", [False, True, True, True]),
+        ("nothing", "gpt-oss:20b", ["low", "medium", "high", "high"]),
+        ("no thinking", "llama3", [None, None, None, None]),
+        ("on and off", "qwen3", [False, True, True, True]),
+        ("levels", "new", ["low", "medium", "high", "high"]),
+        ("a maximum", "new", ["low", None, None, "max"]),
+    ],
+)
+def test_ollama_is_told_what_the_model_knows(
+    says: str, model: str, told: list[Any]
+) -> None:
+    found = [
+        sent("ollama", request(SHOWN[0], model=model, effort=effort), OLLAMA_SAYS[says])
+        for effort in ("low", "medium", "high", "max")
+    ]
+
+    assert [body.get("think") for body in found] == told
+
+
+def test_an_ollama_model_that_sees_nothing_is_told_of_pictures() -> None:
+    body = sent("ollama", ALL, {"capabilities": ["completion", "tools"]})
+
+    assert DATA not in str(body)
+    assert str(body).count("[picture cat.png, which cannot be shown here]") == 3
+
+
+def test_a_window_of_ones_own_goes_before_what_ollama_says() -> None:
+    spec = spec_of("ollama")
+
+    async def use() -> list[Any]:
+        good = answer("ollama", Reply("Yes."))
+        async with wire_server(good, good) as server:
+            environ = {spec.url_env: server.url}
+            async with aclosing(connect(spec, environ, window=1234)) as provider:
+                await heard(provider, request(SHOWN[0]))
+            return [(h.path, msgspec.json.decode(h.body)["options"]) for h in server.heard]
+
+    assert anyio.run(use) == [("/api/chat", {"num_ctx": 1234})]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_nobody_who_says_nothing_of_effort_sends_any(wire: WireName) -> None:
+    body = sent(wire, request(SHOWN[0]))
+
+    words = str(body)
+    assert not any(w in words for w in ("effort", "budget", "Budget", "Level", "think'"))
+
+
+# A schema
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("tools", ["none", "auto", "shut"])
+def test_a_schema_is_sent_where_it_leaves_calls_alone(wire: WireName, tools: str) -> None:
+    choice = "none" if tools == "shut" else "auto"
+    offered = () if tools == "none" else TOOLS
+    asked = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
+
+    found = "'rain'" in str(sent(wire, asked))
+
+    constrained = wire in ("ollama", "openai-chat")  # another server in OpenAI's place
+    assert found == (tools != "auto" or not constrained)
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "told"),
+    [("gemini-2.5-pro", TOOLS, False), ("gemini-2.5-pro", (), True), ("gemini-3", TOOLS, True)],
+)  # fmt: skip
+def test_an_older_gemini_has_either_tools_or_a_schema(
+    model: str, tools: Any, told: bool
+) -> None:
+    body = sent("gemini", request(SHOWN[0], schema=SCHEMA, tools=tools, model=model))
+
+    assert ("responseJsonSchema" in body["generationConfig"]) == told
+
+
+# A key to the cache
+
+
+def test_a_key_to_the_cache_is_never_too_long() -> None:
+    body = sent("openai-responses", request(SHOWN[0], session="s" * 99))
+
+    assert body["prompt_cache_key"] == "s" * 64
+
+
+def test_anthropic_gets_no_more_marks_than_it_takes() -> None:
+    marks = str(sent("anthropic", ALL)).count("'cache_control'")
+    system = request(*SHOWN, system="Be brief.", tools=TOOLS)
+
+    assert marks == 3
+    assert str(sent("anthropic", system)).count("'cache_control'") == 4
+
+
+def test_text_beside_a_picture_keeps_its_place() -> None:
+    talk = message("user", Text("one"), CAT, Text("two"))
+
+    content = sent("openai-chat", request(talk, pictures=PICTURES))["messages"][0][
+        "content"
+    ]
+
+    assert [part["type"] for part in content] == ["text", "image_url", "text"]
