@@ -68,10 +68,15 @@ def tools() -> str:
 def settings() -> str:
     """Every table of the settings file, with its keys."""
     from refold.config import settings as module
+    from refold.provider import prices
+    from refold.provider.command import templates
 
     whole = [node for node in classes(module) if node.name == "Settings"]
     others = [node for node in classes(module) if node.name != "Settings"]
-    return "\n\n".join(structure(module, node) for node in [*whole, *others])
+    found = [structure(module, node) for node in [*whole, *others]]
+    found += [structure(prices, n) for n in classes(prices) if n.name == "Override"]
+    found += [structure(templates, node) for node in classes(templates)]
+    return "\n\n".join(found)
 
 
 def providers() -> str:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from refold import __version__
 from refold.config.credentials import read as stored_keys
@@ -24,9 +24,12 @@ from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
 from refold.engine.policies.refusals import not_refused
+from refold.engine.policies.shape import shaped
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_stuck
+from refold.engine.policies.window import in_window
+from refold.engine.tracing import Trace
 from refold.engine.world import World
 from refold.errors import BadInput
 from refold.journal.fold import View
@@ -50,10 +53,14 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
     directory: Path
     more_roots: tuple[Path, ...] = ()
+    model: str = ""  # this one, whatever the settings say; a role, too
     attended: bool = True  # is there anybody to ask?
     own_system: str = ""  # instead of our system text
     more_system: str = ""  # added to it
     script: Path | None = None  # answers from a file instead of a model
+    record: Path | None = None  # a cassette to write model calls to
+    replay: Path | None = None  # a cassette to take the answers from
+    schema: Raw | None = None  # JSON Schema that final answers have to match
     keep: bool = True  # false: the journal ends with the process
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
@@ -73,6 +80,7 @@ class App:
         self.models = Models(settings, paths, environ, self._keys, wishes)
         self.tools = builtin() if wishes.tools is None else wishes.tools
         self.rules = rules(settings, self.tools)
+        self._policies = policies(settings, wishes.schema)
         self._files = DiskFiles(wishes.directory, wishes.more_roots)
         self._commands = PlainCommands(environ)
         self._masks = Masks(self.models.secrets())
@@ -81,11 +89,11 @@ class App:
         """A new session in the wished directory, and its id."""
         id_ = self.home.new_id(time.time())
         store: Store = self.home.store(id_) if self.wishes.keep else MemoryStore()
-        return id_, await self._open(store)
+        return id_, await self._open(store, id_)
 
     async def resume(self, id_: str) -> Session:
         """Take up a session. Raises `Held` while another process writes it."""
-        return await self._open(self.home.store(id_))
+        return await self._open(self.home.store(id_), id_)
 
     def newest(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
@@ -112,26 +120,27 @@ class App:
     async def aclose(self) -> None:
         await self.models.aclose()
 
-    async def _open(self, store: Store) -> Session:
+    async def _open(self, store: Store, id_: str) -> Session:
         durable = self.settings.durability == "kept"
         record = Recorder(store, masks=self._masks, durable=durable)
-        outfit = partial(self._outfit, record)
+        trace = Trace() if self.settings.trace else None
+        outfit = partial(self._outfit, record, trace)
         return await Session.open(
-            record, outfit, directory=self.directory, version=__version__
+            record, outfit, directory=self.directory, version=__version__, id_=id_
         )
 
-    def _outfit(self, record: Recorder, view: View) -> World:
+    def _outfit(self, record: Recorder, trace: Trace | None, view: View) -> World:
         name = self.model_of(view)
         profile = self.models.profile(name)
         limits, wishes = self.settings.limits, self.wishes
         around = Surroundings(self.directory, time.strftime("%Y-%m-%d"), os.uname().sysname)
-        text = system(
-            around, own=wishes.own_system or profile.system, more=wishes.more_system
-        )
+        own = wishes.own_system or profile.system
+        schema = wishes.schema or Raw(b"null")
+        text = system(around, own=own, more=wishes.more_system, schema=wishes.schema)
         return World(
             provider=self.models.provider(name),
             tools=profile.tools(self.tools),
-            policies=policies(self.settings),
+            policies=self._policies,
             rules=self.rules,
             mode=self.settings.permission_mode,
             attended=wishes.attended,
@@ -149,6 +158,10 @@ class App:
             window=profile.window,
             longest_result=limits.result,
             max_output=limits.output,
+            effort=view.about.effort or self.settings.effort,
+            schema=schema,
+            price=self.models.price,
+            trace=trace,
         )
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -157,11 +170,20 @@ class App:
         return self._files.called(real), real
 
 
-def policies(settings: Settings) -> tuple[Policy, ...]:
-    """What may change the next step. Between equals the first wins."""
+def policies(settings: Settings, schema: Raw | None) -> tuple[Policy, ...]:
+    """What may change the next step. Between equals the first wins.
+
+    Raises `BadInput` for a `schema` that is none.
+    """
     limits = settings.limits
+    try:
+        shape = (shaped(schema, limits.corrections),) if schema is not None else ()
+    except ValueError as error:
+        raise BadInput(f"this is no JSON Schema: {error}") from error
     return (
         stopping,
+        *shape,
+        in_window,
         final,
         not_refused(limits.refusals),
         at_most(limits.steps, limits.warn),

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from refold.app import App, Wishes
 from refold.config.load import load
@@ -40,6 +41,8 @@ from refold.journal.frame import Frame
 from refold.provider.port import Provider
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
+from refold.tools.pictures import picture_file
+from refold.values.effort import Effort
 from refold.values.messages import ToolCall
 from refold.values.rights import Mode
 from refold.values.usage import Usage
@@ -63,7 +66,8 @@ class Result(Struct, frozen=True):
     `outcome` is one of answered, final, interrupted, cancelled, step_limit, stuck,
     denied, failed. A `step_limit` is a pause: `Session.continue_` goes on. `files`
     maps each changed path to "created", "changed" or "deleted"; `cost` is None where
-    the price is unknown.
+    the price is unknown. `data` is the answer as data, where the agent has a schema
+    and the answer matches it.
     """
 
     outcome: str
@@ -74,6 +78,7 @@ class Result(Struct, frozen=True):
     cost: float | None
     denials: tuple[Question, ...]
     files: Mapping[str, str]
+    data: Any = None
 
 
 Approve = Callable[[Question], Awaitable[bool | str]]
@@ -91,10 +96,13 @@ class Session:
         """What the session knows: talk, account, turn, rights. A frozen value."""
         return self._engine.view
 
-    async def run(self, words: str) -> Result:
-        """Say `words` and go on until the turn has ended. Raises `BadInput` if one runs."""
+    async def run(self, words: str, pictures: Sequence[str | Path] = ()) -> Result:
+        """Say `words` and go on until the turn has ended. Raises `BadInput` if one runs.
+
+        `pictures` are files for the model to see.
+        """
         with self._alone():
-            return await self._turn(words)
+            return await self._turn(words, pictures)
 
     async def continue_(self) -> Result:
         """Go on where the last turn ended, or finish one that a crash cut off."""
@@ -154,6 +162,10 @@ class Session:
         """The model of the turns to come, as provider/model."""
         await self._engine.inbox.choose_model(model)
 
+    async def set_effort(self, effort: Effort) -> None:
+        """How hard the model thinks from the next turn on: low, medium, high or max."""
+        await self._engine.inbox.choose_effort(effort)
+
     @property
     def questions(self) -> tuple[Question, ...]:
         """The calls that wait for `answer`."""
@@ -170,8 +182,9 @@ class Session:
         finally:
             self._busy = False
 
-    async def _turn(self, words: str) -> Result:
-        await self._engine.inbox.say(words)
+    async def _turn(self, words: str, pictures: Sequence[str | Path] = ()) -> Result:
+        shown = [picture_file(Path(name), str(name)) for name in pictures]
+        await self._engine.inbox.say(words, pictures=shown)
         return await self._to_the_end(self._engine.go)
 
     async def _to_the_end(self, go: Callable[[], Awaitable[View]]) -> Result:
@@ -207,9 +220,12 @@ class Agent(Struct, frozen=True, kw_only=True):
     config.toml, by dotted key. `approve` is asked about calls that no rule covers:
     True allows, False or a reason refuses; without it they are refused. `home`
     is where sessions and settings are kept (default: as for the command line).
+    `schema` is a JSON Schema that final answers have to match: see `Result.data`.
     """
 
     model: str = ""
+    effort: Effort = ""
+    schema: Mapping[str, object] | None = None
     tools: Sequence[Tool] = ()
     builtin: bool = True
     house: Mapping[str, object] = {}
@@ -242,7 +258,9 @@ class Agent(Struct, frozen=True, kw_only=True):
                 found, engine = await app.start()
             async with engine:
                 if id_ and self.model:
-                    await engine.inbox.choose_model(self.model)
+                    await engine.inbox.choose_model(app.models.full(self.model))
+                if id_ and self.effort:
+                    await engine.inbox.choose_effort(self.effort)
                 if id_ and self.mode:
                     await engine.inbox.set_mode(self.mode)
                 yield Session(found, engine, self.approve)
@@ -257,16 +275,21 @@ class Agent(Struct, frozen=True, kw_only=True):
         own = {"REFOLD_HOME": str(self.home)} if self.home else {}
         environ = {**os.environ, **own}
         places = paths(environ)
-        chosen = {"model": self.model or None, "permission_mode": self.mode}
+        chosen = {
+            "effort": self.effort or None,
+            "permission_mode": self.mode,
+        }
         loaded = load(places.settings, environ, {**chosen, **self.settings})
         wishes = Wishes(
             directory=Path(self.directory).absolute(),
+            model=self.model,
             attended=self.approve is not None,
             own_system=self.system,
             keep=self.keep,
             provider=self.provider,
             tools=_all_tools(self.tools, builtin=self.builtin),
             house=self.house,
+            schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )
         return App(loaded.settings, places, environ, wishes)
 
@@ -309,8 +332,9 @@ def _result(view: View, id_: str) -> Result:
         reason=str(document["reason"]),
         text=turn.answer,
         session_id=id_,
-        usage=turn.usage,
-        cost=None,
+        usage=turn.spent.usage,
+        cost=turn.spent.cost if turn.spent.answers else None,
         denials=tuple(_question(d.call, d.reason) for d in turn.denials),
         files={each["path"]: each["kind"] for each in files},
+        data=document.get("structured"),
     )

@@ -1,42 +1,50 @@
-"""Which models there are here, and who answers for each. Part of the hall.
+"""Which models there are here, what each is good for, and what it costs. Part of the hall.
 
-A model is named `provider/model`. What cannot be connected still gets a
-provider: one that says why, so that a turn ends with a sentence and the words
-of the person are not lost.
+A model is named `provider/model`, or by its role: main, small, big, judge. How one
+is reached says `connections`.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.config.paths import Paths
-from refold.config.settings import Settings
-from refold.errors import BadInput, Refused
+from refold.config.settings import Roles, Settings
+from refold.connections import SCRIPT, SMALL, Connections
+from refold.errors import BadInput
 from refold.provider import catalog
-from refold.provider.catalog import Connected, ProviderSpec
-from refold.provider.port import Delta, Provider, Request
-from refold.provider.retry import Backoff, Patient
+from refold.provider.catalog import ProviderSpec
+from refold.provider.command.spec import CommandSpec
+from refold.provider.port import Provider
+from refold.session.secrets import Masks
 from refold.tools.contract import Tool
+from refold.values.usage import Usage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = "local/"
-SCRIPT = "script/"
-NOTHING = (
-    "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
-    "start Ollama, run "
-    "`refold local install` and use -m local/qwen2.5-coder-1.5b, or take the tour: refold tour"
-)
+    from refold.provider.cassette import Tape
+
+ROLES = Roles.__struct_fields__
+# What a replay does not compare: the day and directory, and the session's own name.
+NOT_REPLAYED = frozenset({"system", "session"})
 
 
 class Asked(Protocol):
     """What was wished for, as far as it decides on models."""
 
     @property
+    def model(self) -> str: ...
+    @property
     def script(self) -> "Path | None": ...
+    @property
+    def record(self) -> "Path | None": ...
+    @property
+    def replay(self) -> "Path | None": ...
     @property
     def provider(self) -> Provider | None: ...
 
@@ -75,17 +83,20 @@ class Models:
         keys: Mapping[str, str],
         asked: Asked,
     ) -> None:
-        self._settings, self._paths, self._environ = settings, paths, environ
-        self._keys, self._asked = keys, asked
-        self._known = _known(settings)
-        self._open: dict[str, Provider] = {}
-        self._closing: list[Connected] = []
+        self._settings, self._environ, self._keys = settings, environ, keys
+        self._asked = asked
+        self._connections = Connections(settings, paths, environ, keys, asked.script)
+        self._chains: dict[str, Provider] = {}
+        self._fixed: Provider | None = asked.provider
+        self._tape: Tape | None = None
+        if asked.record or asked.replay:
+            self._take_out_the_cassette(asked.record, asked.replay)
         self._offline: tuple[str, ...] | None = None  # what needs no key
 
     @property
     def scripted(self) -> bool:
         """Do the answers come from the caller, and not from a model by name?"""
-        return self._asked.provider is not None or self._asked.script is not None
+        return bool(self._asked.provider or self._asked.script)
 
     def default(self) -> str:
         """The model to use when nobody named one; "" if there is none."""
@@ -93,26 +104,36 @@ class Models:
             return f"{SCRIPT}own"
         if self._asked.script is not None:
             return f"{SCRIPT}{self._asked.script.name}"
-        return self._settings.model or self._found()
+        return self.full(self._asked.model or "main")
+
+    def full(self, name: str) -> str:
+        """`name` as provider/model; a role becomes the model that is set for it.
+
+        Raises `BadInput` for a name that nobody can be behind.
+        """
+        roles = self._settings.models
+        if name in ROLES:
+            name = getattr(roles, name) or roles.main or self._found()
+            if name in ROLES:
+                raise BadInput(f"a role is set to {name!r}: name a model, provider/model")
+        if not name or name.startswith((SCRIPT, SMALL)):
+            return name
+        return self._connections.named(name).full
 
     def check(self, name: str) -> str:
         """`name` in full. Raises `BadInput` where it could not be asked anything."""
-        if not name:
-            raise BadInput(NOTHING)
-        if name.startswith(SCRIPT):
-            self.provider(name)
-            return name
-        if name.startswith(SMALL):
-            self._connect(name)
-            return name
-        spec, model = catalog.named(name, self._known)
-        self._connect(name)
-        return f"{spec.name}/{model}"
+        found = self.full(name)
+        if self._asked.replay is None:
+            self._connections.connect(found)
+        for link in self._settings.fallback:
+            self.full(link)
+        return found
 
     def names(self) -> tuple[str, ...]:
         """What can be offered: one model of each provider, and those installed here."""
-        found = [f"{spec.name}/{spec.model}" for spec in self._known if spec.model]
-        return (*found, *self._installed())
+        known = self._connections.known
+        found = [f"{spec.name}/{spec.model}" for spec in known if spec.model]
+        return (*found, *self._connections.installed())
 
     def profile(self, name: str) -> Profile:
         if name.startswith(SMALL):
@@ -122,134 +143,113 @@ class Models:
         if not name or name.startswith(SCRIPT):
             return Profile()
         try:
-            spec, model = catalog.named(name, self._known)
+            found = self._connections.named(name)
         except BadInput:
             return Profile()
-        return Profile(catalog.window_of(spec, model))
+        return Profile(self._window(found.spec, found.model))
+
+    def price(self, name: str, usage: Usage) -> float | None:
+        """What that much of a model costs, in US dollars; None: not known."""
+        from refold.provider.prices import price, runs_here
+
+        if name.startswith(SCRIPT):
+            return None
+        if name.startswith(SMALL):
+            model = name.removeprefix(SMALL)
+            return price("local", model, usage, self._settings.prices, here=True)
+        try:
+            spec, model = self._connections.named(name)
+            here = isinstance(spec, ProviderSpec) and runs_here(
+                spec, catalog.address(spec, self._environ), model
+            )
+        except BadInput:
+            return None
+        return price(spec.name, model, usage, self._settings.prices, here=here)
 
     def provider(self, name: str) -> Provider:
         """Who answers for `name`. Never raises; the answer may be why not."""
-        if self._asked.provider is not None:
-            return self._asked.provider
-        if name not in self._open:
-            try:
-                self._open[name] = self._connect(name or "")
-            except BadInput as error:
-                return Unconnected(str(error))
-        return self._open[name]
+        found = self._fixed or self._chain(name)
+        if self._tape is None:
+            return found
+        from refold.provider.cassette import Recording
+
+        return Recording(found, self._tape)
 
     def secrets(self) -> tuple[str, ...]:
         """Every key we hold, so that none is ever written."""
-        names = (name for spec in self._known for name in spec.secret_envs)
+        specs = self._connections.known
+        names = (name for spec in specs for name in spec.secret_envs)
         found = (self._environ.get(name, "") for name in names)
         return tuple(key for key in (*found, *self._keys.values()) if key)
 
     async def aclose(self) -> None:
-        while self._closing:
-            await self._closing.pop().aclose()
+        await self._connections.aclose()
 
-    def _connect(self, name: str) -> Provider:
-        if name in self._open:
-            return self._open[name]
-        if not name:
-            raise BadInput(NOTHING)
-        if name.startswith(SCRIPT):
-            return self._script()
-        if name.startswith(SMALL):
-            return self._kept(name, self._embedded(name))
-        spec, _ = catalog.named(name, self._known)
-        keyed = catalog.has_key(spec, self._environ)  # the environment goes first
-        http = self._settings.http
-        found = catalog.connect(
-            spec,
-            self._environ,
-            key="" if keyed else self._keys.get(spec.name, ""),
-            idle=http.idle,
-            connecting=http.connect,
-        )
-        backoff = Backoff(retries=http.retries, longest=http.longest_wait)
-        return self._kept(name, found, Patient(found, backoff))
+    def _take_out_the_cassette(self, record: "Path | None", replay: "Path | None") -> None:
+        from refold.provider.cassette import Replaying, Tape
 
-    def _kept(self, name: str, found: Connected, outer: Provider | None = None) -> Provider:
-        self._closing.append(found)
-        self._open[name] = outer or found
-        return self._open[name]
+        mask = Masks(self.secrets()).mask
+        if replay is not None:
+            self._fixed = Replaying(replay, NOT_REPLAYED, mask)
+        if record is not None:
+            self._tape = Tape(record, mask)
 
-    def _script(self) -> Provider:
-        from refold.testing.script_file import load
+    def _chain(self, name: str) -> Provider:
+        """The model, and behind it those to be asked while it is down."""
+        others = [each for each in self._settings.fallback if self.full(each) != name]
+        if not others or not name or name.startswith(SCRIPT):
+            return self._connections.provider(name)
+        if name not in self._chains:
+            from refold.provider.fallback import Fallback
 
-        if self._asked.script is None:
-            raise BadInput("a scripted session needs its script: give --script FILE")
-        return load(self._asked.script)
+            links = [name, *map(self.full, others)]
+            connect = self._connections.connect
+            self._chains[name] = Fallback([(n, partial(connect, n)) for n in links])
+        return self._chains[name]
 
-    def _embedded(self, name: str) -> Connected:
-        from refold.provider.local.embedded import Embedded
-        from refold.provider.local.models import find
-        from refold.provider.local.server import ServerProcess
-        from refold.provider.local.shelf import Shelf, default_directory
+    def _window(self, spec: ProviderSpec | CommandSpec, model: str) -> int:
+        from refold.provider.prices import find, override
 
-        model, shelf = find(name), Shelf(default_directory(self._environ))
-        if not shelf.holds(model):
-            raise BadInput(
-                f"{name} is not installed: `refold local install --model {model.name}` "
-                f"fetches {model.size / 1e9:.1f} GB"
-            )
-        log = self._paths.state / f"{model.name}.log"
-        return Embedded(model, ServerProcess(shelf.place(model), log))
-
-    def _installed(self) -> tuple[str, ...]:
-        from refold.provider.local.shelf import Shelf, default_directory
-
-        shelf = Shelf(default_directory(self._environ))
-        return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
+        own = override(spec.name, model, self._settings.prices)
+        of_all = self._settings.providers.get(spec.name)
+        listed = find(spec.name, model)
+        found = (own and own.window) or (of_all and of_all.window)
+        found = found or (listed and listed.window) or 0
+        if found or not isinstance(spec, ProviderSpec):
+            return found
+        return catalog.window_of(spec, model)
 
     def _found(self) -> str:
         """A key in the environment, then Ollama, then an embedded model."""
-        for spec in self._known:
+        for spec in self._connections.known:
             if spec.wire == "openai-responses" and self._moved(spec):
                 continue  # a server that only resembles OpenAI's speaks Chat
             keyed = catalog.has_key(spec, self._environ) or spec.name in self._keys
             if spec.model and keyed:
                 return f"{spec.name}/{spec.model}"
         if self._offline is None:  # asked once: nobody is kept waiting twice
-            self._offline = (*ollama_models(self._environ), *self._installed())
+            found = ollama_models(self._environ)
+            self._offline = (*found, *self._connections.installed())
         return next(iter(self._offline), "")
 
     def _moved(self, spec: ProviderSpec) -> bool:
         return catalog.address(spec, self._environ) != spec.base_url
 
 
-class Unconnected:
-    """Says why there is nobody to ask."""
+def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
+    """A provider's name in full, and its address with another host or port.
 
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        raise Refused(self._why)
-        yield  # makes it a generator, as the port has it
-
-
-def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
-    """The built-in providers, changed and added to as the settings say."""
-    found = {spec.name: spec for spec in catalog.providers()}
-    for name, own in settings.providers.items():
-        base = found.get(name)
-        if base is None and not (own.wire and own.base_url):
-            raise BadInput(
-                f"the provider {name!r} in the settings needs a wire and a base_url: "
-                f'[providers.{name}] wire = "openai-chat", base_url = "http://…"'
-            )
-        spec = base or ProviderSpec(name, own.wire or "openai-chat", name, own.base_url)
-        found[name] = replace(
-            spec,
-            wire=own.wire or spec.wire,
-            base_url=own.base_url or spec.base_url,
-            url_env="" if own.base_url else spec.url_env,
-            url_too=() if own.base_url else spec.url_too,
-            key_env=own.key_env or spec.key_env,
+    Raises `BadInput` for one that does not run on a machine of one's own.
+    """
+    spec = catalog.find(provider)
+    if not (spec.keyless or spec.wire == "ollama"):
+        raise BadInput(
+            f"{spec.label} runs on its own machines: --host and --port are for a server "
+            f"of yours; set [providers.{spec.name}] base_url for another address"
         )
-    return tuple(found.values())
+    old = urlsplit(spec.base_url)
+    where = f"{host or old.hostname}:{port or old.port}"
+    return spec.name, f"{old.scheme}://{where}{old.path}"
 
 
 def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:

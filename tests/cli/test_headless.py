@@ -357,7 +357,7 @@ def test_config_show_says_where_each_value_comes_from(
     assert main(["config", "show"]) == 0
 
     shown = capfd.readouterr().out.splitlines()
-    assert f"model = 'ollama/llama'  # {file}" in shown
+    assert f"models.main = 'ollama/llama'  # {file}" in shown
     assert "limits.warn = 2  # environment variable REFOLD_LIMITS__WARN" in shown
     assert "limits.repeats = 3  # default" in shown
 

@@ -7,6 +7,7 @@ to show the change. Whoever adds a setting adds a line to `CHANGED`.
 import json
 import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +18,14 @@ import pytest
 from refold import Agent, Effect, Reply, tool
 from refold.config.load import flat
 from refold.config.settings import Provider, Settings
+from refold.errors import BadInput
+from refold.journal.events import Entry
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.values.messages import Text, ToolResult
+from refold.values.usage import Usage
 
 Build = Callable[..., Agent]
 Probe = Callable[[Build], Awaitable[object]]
@@ -134,12 +138,57 @@ async def syncs(build: Build) -> object:
     return count >= 4  # the words, two starts, and the end
 
 
-async def model_asked_for(build: Build) -> object:
+def model_asked_for(model: str = "") -> Probe:
+    """Which model a server is asked for, by an agent that names this one."""
+
+    async def asked(build: Build) -> object:
+        async with wire_server(answer("openai-chat", Line("Hi."))) as server:
+            settings = {"providers.mine.base_url": server.url}
+            settings |= {"providers.mine.wire": "openai-chat"}
+            if model:
+                settings |= {"models.main": "mine/main"}
+            await said_by(build(settings=settings, model=model))
+            return json.loads(server.heard[0].body)["model"] if server.heard else None
+
+    return asked
+
+
+async def effort(build: Build) -> object:
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider))
+    return provider.heard[0].effort
+
+
+async def who_answers_while_the_main_one_is_down(build: Build) -> object:
+    def served(heard: Heard) -> Answer:
+        up = json.loads(heard.body)["model"] == "other"
+        return answer("openai-chat", Line("Hi.")) if up else Answer(b"{}", 503)
+
+    async with wire_server(served) as server:
+        settings = mine(providers__mine__base_url=server.url, http__retries=0)
+        async with build(settings=settings).session() as session:
+            await session.run("Go.")
+            return [name for name, _ in session.view.account.by_model]
+
+
+async def traces(build: Build) -> object:
     async with wire_server(answer("openai-chat", Line("Hi."))) as server:
-        settings = {"providers.mine.base_url": server.url}
-        settings |= {"providers.mine.wire": "openai-chat"}
-        await said_by(build(settings=settings))
-        return json.loads(server.heard[0].body)["model"] if server.heard else None
+        settings = mine(providers__mine__base_url=server.url)
+        async with (
+            build(settings=settings).session() as session,
+            session.stream("Go.") as frames,
+        ):
+            return "Traced" in [
+                type(frame.item.event).__name__
+                async for frame in frames
+                if isinstance(frame.item, Entry)
+            ]
+
+
+async def corrections(build: Build) -> object:
+    provider = ScriptedProvider(*["no"] * 9)
+    await said_by(build(provider=provider, schema={"type": "object"}))
+    return len(provider.heard) - 1
 
 
 def mine(**more: object) -> dict[str, object]:
@@ -190,6 +239,31 @@ async def connecting(build: Build) -> object:
             each.close()
 
 
+PROGRAM = """
+import sys
+read = sys.stdin.read()
+print("context", "hello 0" in read)
+print("format", "CDATA" in read)
+print("window", read.count("\\nUser: hello"))
+"""
+
+
+def as_a_program_reads(what: str) -> Probe:
+    """What another agent's command line is told of a talk of some turns."""
+
+    async def read(build: Build) -> object:
+        settings: dict[str, object] = {"commands.mine.tools": "none"}
+        settings["commands.mine.command"] = [sys.executable, "-c", PROGRAM]
+        if what == "window":
+            settings["backend.context"] = "sliding"
+        async with build(settings=settings, model="command/mine").session() as session:
+            said = [(await session.run(f"hello {n}")).text for n in range(4)]
+            told = dict(line.split() for line in said[-1].splitlines())
+            return told[what]
+
+    return read
+
+
 class Change(NamedTuple):
     """`before` is what the default shows, where a test need not wait for it."""
 
@@ -200,7 +274,15 @@ class Change(NamedTuple):
 
 
 CHANGED: dict[str, Change] = {
-    "model": Change("mine/m-7", None, "m-7", model_asked_for),
+    "models.main": Change("mine/m-7", None, "m-7", model_asked_for()),
+    "models.small": Change("mine/s", "main", "s", model_asked_for("small")),
+    "models.big": Change("mine/b", "main", "b", model_asked_for("big")),
+    "models.judge": Change("mine/j", "main", "j", model_asked_for("judge")),
+    "effort": Change("max", "", "max", effort),
+    "fallback": Change(
+        ["mine/other"], [], ["mine/other"], who_answers_while_the_main_one_is_down
+    ),
+    "trace": Change(True, False, True, traces),
     "permission_mode": Change("bypass", False, True, runs_unasked),
     "durability": Change("written", True, False, syncs),
     "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
@@ -209,10 +291,14 @@ CHANGED: dict[str, Change] = {
     "limits.steps": Change(4, 50, 4, answers_in_a_turn),
     "limits.warn": Change(1, 3, 1, first_warning),
     "limits.continuations": Change(1, 3, 1, continuations),
+    "limits.corrections": Change(1, 3, 1, corrections),
     "limits.repeats": Change(2, 3, 2, same_calls),
     "limits.refusals": Change(2, 3, 2, refused_answers),
     "limits.result": Change(1000, 30_000, 1000, longest_result),
     "limits.output": Change(77, 0, 77, longest_answer),
+    "backend.context": Change("fresh", "True", "False", as_a_program_reads("context")),
+    "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
+    "backend.window": Change(3, "4", "2", as_a_program_reads("window")),
     "http.connect": Change(0.05, "more than half a second", True, connecting),
     "http.idle": Change(0.05, "more than half a second", True, idle),
     "http.retries": Change(1, 4, 2, retries),
@@ -289,7 +375,91 @@ PATHS = {
 
 
 def test_every_setting_of_a_provider_is_tried_below() -> None:
-    assert set(flat(Provider())) == {"wire", "base_url", "key_env"}
+    tried = {"wire", "base_url", "key_env", "tools", "window", "quirks"}
+    assert set(flat(Provider())) == tried
+
+
+async def of_mine(build: Build, lines: Line | str, **settings: object) -> tuple[Any, Heard]:
+    """What a turn came to, and what the server heard first."""
+    answering = answer("openai-chat", lines if isinstance(lines, Line) else Line(lines))
+    async with wire_server(answering) as server:
+        given = mine(providers__mine__base_url=server.url, **settings)
+        async with build(settings=given).session() as session:
+            return await session.run("Go."), server.heard[0]
+
+
+def test_a_quirk_of_a_server_is_heeded_and_a_misspelt_one_named(build: Build) -> None:
+    async def asked(quirk: str) -> dict[str, object]:
+        quirks = {"providers.mine.quirks": {quirk: "max_new_tokens"}}
+        _, heard = await of_mine(build, "Hi.", limits__output=9, **quirks)
+        return json.loads(heard.body)
+
+    assert anyio.run(asked, "output_limit")["max_new_tokens"] == 9
+    with pytest.raises(BadInput, match="no quirk 'outputlimit'; there are output_limit"):
+        anyio.run(asked, "outputlimit")
+
+
+@pytest.mark.parametrize(
+    ("how", "offered"), [("native", True), ("auto", True), ("text", False)]
+)
+def test_tools_are_offered_in_the_way_that_is_set(
+    how: str, offered: bool, build: Build
+) -> None:
+    async def asked() -> dict[str, Any]:
+        _, heard = await of_mine(build, "Hi.", providers__mine__tools=how)
+        return json.loads(heard.body)
+
+    body = anyio.run(asked)
+
+    assert ("tools" in body) == offered
+    assert ("look(n: integer)" in body["messages"][0]["content"]) == (not offered)
+
+
+def test_a_window_that_is_set_holds_for_what_is_sent(build: Build) -> None:
+    async def said(window: int) -> str:
+        async with wire_server(answer("openai-chat", Line("Hi."))) as server:
+            where = {"providers__mine__base_url": server.url}
+            given = mine(providers__mine__window=window, **where)
+            async with build(settings=given).session() as session:
+                return (await session.run("x" * 60_000)).reason
+
+    assert "reads 5,000" in anyio.run(said, 5_000)
+    assert anyio.run(said, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [
+        ({}, None),
+        ({"mine/m": {"input": 2.0, "output": 10.0}}, 3e-5),
+        ({"mine/*": {"input": 2.0, "output": 10.0}}, 3e-5),
+        ({"mine/other": {"input": 2.0, "output": 10.0}}, None),
+        ({"mine/m": {"input": 0.0, "output": 0.0}}, 0.0),
+    ],
+)
+@pytest.mark.parametrize("layer", ["file", "flag"])
+def test_a_price_that_is_set_is_what_an_answer_costs(
+    prices: dict[str, Any], cost: float | None, layer: str, build: Build
+) -> None:
+    async def costs() -> float | None:
+        settings: dict[str, object] = {}
+        if layer == "file":
+            tables = [
+                f'[prices."{name}"]\n' + "".join(f"{k} = {v}\n" for k, v in each.items())
+                for name, each in prices.items()
+            ]
+            file = Path(os.environ["REFOLD_HOME"], "config.toml")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("\n".join(tables))
+        else:
+            for name, each in prices.items():
+                settings |= {f'prices."{name}".{k}': v for k, v in each.items()}
+        result, _ = await of_mine(
+            build, Line("Hi.", usage=Usage(fresh=5, output=2)), **settings
+        )
+        return result.cost
+
+    assert anyio.run(costs) == (cost if cost is None else pytest.approx(cost))
 
 
 @pytest.mark.parametrize("layer", ["file", "environment", "flag"])

@@ -84,7 +84,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("model_name = 'x'", "there is no setting 'model_name'; did you mean 'model'?"),
         ("[limit]\nsteps = 3", "there is no setting 'limit.steps'; did you mean 'limits.steps'?"),
         ("[limits]\nsteps_ = 3", "there is no setting 'limits.steps_'; did you mean 'limits.steps'?"),
-        ("qqqq = 1", "there is no setting 'qqqq'; there are model, permission_mode, durability"),
+        ("qqqq = 1", "there is no setting 'qqqq'; there are models.main, models.small, models.big, models.judge, effort"),
         ("[providers.mine]\nbase_urls = 'x'",
          "there is no setting 'providers.mine.base_urls'; did you mean 'base_url'?"),
         ("[limits]\nsteps = 'many'", "the setting limits.steps cannot be 'many': Expected `int`"),
@@ -145,7 +145,10 @@ def test_the_example_in_the_docs_is_what_it_says(file: Path) -> None:
 
     settings = load(written(file, example), {}, {}).settings
 
-    assert (settings.model, settings.limits.steps) == ("anthropic/claude-sonnet-5-5", 80)
+    assert (settings.models.main, settings.limits.steps) == (
+        "anthropic/claude-sonnet-5-5",
+        80,
+    )
     assert settings.permissions.deny == ("read_file(**/.env)",)
 
 
@@ -239,7 +242,7 @@ def test_what_is_remembered_is_read_back_whatever_stands_in_it(file: Path) -> No
 
     remember(file, "model", value)
 
-    assert load(file, {}, {}).settings.model == value
+    assert load(file, {}, {}).settings.models.main == value
 
 
 def test_a_link_to_the_settings_stays_a_link(file: Path, tmp_path: Path) -> None:

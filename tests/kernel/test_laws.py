@@ -19,7 +19,7 @@ from refold.journal.events import Entry, Event
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
 from refold.provider.encoded import Encoded, Piece
-from refold.provider.port import Delta, Request
+from refold.provider.port import Delta, Pictures, Request
 from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
 from refold.testing.strict import check_history
 from refold.values.messages import Message, Text, ToolCall
@@ -69,7 +69,7 @@ def test_going_on_never_changes_an_earlier_view(events: list[Event], cut: int) -
     assert early == fold(entries[:cut])
 
 
-def alternating(message: Message) -> list[Piece]:
+def alternating(message: Message, _: Pictures) -> list[Piece]:
     """A wire on which two messages of one side become one."""
     role = b"a" if message.role == "assistant" else b"u"
     body = b",".join(msgspec.json.encode(part) for part in message.parts)
@@ -103,6 +103,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.Answered("b", True), news.Granted("book"), news.Started("a"),
         news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
         news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.Mended("half a line"),
+        news.EffortChosen("high"), news.Rejected(("Not that shape.",)),
     ]  # fmt: skip
     view = fold(placed([*said, asked]))
 
@@ -114,7 +115,10 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
     }
 
     assert deaf == set()
-    assert {type(e).__name__ for e in samples} == set(KINDS) - {"Noted"}
+    assert {type(e).__name__ for e in samples} == set(KINDS) - {
+        "Noted",
+        "Traced",
+    }  # for readers
 
 
 LINES = some.sampled_from(

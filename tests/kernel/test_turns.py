@@ -491,7 +491,7 @@ def test_a_rewind_takes_back_the_talk_but_not_the_account_and_can_be_undone() ->
         for mark in (second, lambda: session.view.seq):
             await session.rewind(mark if isinstance(mark, int) else mark())
             shown.append(transcript(session.view))
-            paid.append(session.view.account.usage.input)
+            paid.append(session.view.account.spent.usage.input)
         return shown, paid
 
     shown, paid = anyio.run(there_and_back)

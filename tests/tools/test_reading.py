@@ -11,7 +11,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.testing.places import Place, temporary_place
-from refold.tools.contract import Reply, Seen
+from refold.tools.contract import Picture, Reply, Seen
 from refold.tools.read import read_file
 from refold.values.shown import Note
 
@@ -96,7 +96,18 @@ def test_a_very_long_line_is_cut_and_counted(place: Place) -> None:
         ),
         (b"\n", "1\t\n(1 line)"),
         (b"", "a is empty."),
-        (PNG, "a is a picture, image/png, 28 bytes; it has no lines to read."),
+        (PNG, "a is a picture, image/png, 28 bytes."),
+        (
+            b"BM\0\0\0\0\0\0\0\0..",
+            "a is a picture, image/bmp, 12 bytes, and cannot be shown: 'a' is image/bmp: "
+            "models see PNG, JPEG, GIF and WebP",
+        ),
+        (
+            PNG + bytes(3_700_000),
+            "a is a picture, image/png, 3,700,028 bytes, and cannot be shown: 'a' has "
+            "3,700,028 bytes, and models take pictures of up to 3,700,000: make it smaller "
+            "first",
+        ),
         (b"BMW is a car\n", "1\tBMW is a car\n(1 line)"),
     ],
 )
@@ -106,6 +117,14 @@ def test_what_lies_in_a_file_is_told_as_text(
     put(place, "a", content)
 
     assert read(place, path="a") == text
+
+
+def test_a_picture_is_shown_as_it_is(place: Place) -> None:
+    put(place, "a.png", PNG)
+
+    reply = anyio.run(place.use, read_file, {"path": "a.png"})
+
+    assert reply.pictures == (Picture(PNG, "image/png", "a.png"),)
 
 
 @pytest.mark.parametrize(

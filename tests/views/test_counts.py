@@ -1,5 +1,6 @@
 """The line under a turn, what a session has cost, and the last words of one."""
 
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View, fold
 from refold.values.messages import Message, Text
-from refold.values.usage import Usage
+from refold.values.usage import Spent, Usage
 from refold.views.counts import cost_lines, duration, ending, turn_line
 from refold.views.recap import recap
 from refold.views.styled import bare
@@ -24,28 +25,35 @@ def folded(*events: Event) -> View:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
 
 
-def answer(text: str, model: str = "m/a", usage: Usage | None = None) -> ModelAnswered:
+def answer(
+    text: str,
+    model: str = "m/a",
+    usage: Usage | None = None,
+    cost: float | None = None,
+) -> ModelAnswered:
     said = Message("assistant", (Text(text),))
-    return ModelAnswered(said, usage or Usage(), model=model)
-
-
-def price(model: str, usage: Usage) -> float | None:
-    return usage.input / 100 if model == "m/a" else None
+    return ModelAnswered(said, usage or Usage(), model=model, cost=cost)
 
 
 @pytest.mark.parametrize(
-    ("spent", "size", "said"),
+    ("answers", "size", "said"),
     [
-        ([("m/a", Usage(1000, 234, 0, 56))], 10_000,
+        ([(Usage(1000, 234, 0, 56), 12.34)], 10_000,
          "1,234 in (234 cached) · 56 out · 13% of window · $12.34 · 8.4 s"),
-        ([("m/a", Usage(1)), ("m/b", Usage(20_000))], 0, "20.0k in · 0 out · 8.4 s"),
-        ([("m/a", Usage())], 10_000, "8.4 s"),
-        ([("m/a", Usage(1))], 10_000, "1 in · 0 out · <1% of window · $0.0100 · 8.4 s"),
+        ([(Usage(1), None), (Usage(20_000), None)], 0, "20.0k in · 0 out · 8.4 s"),
+        ([(Usage(1), 0.5), (Usage(20_000), None)], 0, "20.0k in · 0 out · $0.50 and more · 8.4 s"),
+        ([(Usage(), None)], 10_000, "8.4 s"),
+        ([(Usage(1), 0.01)], 10_000, "1 in · 0 out · <1% of window · $0.0100 · 8.4 s"),
         ([], 0, "8.4 s"),
     ],
 )  # fmt: skip
-def test_a_turn_ends_with_what_it_used(spent: Any, size: int, said: str) -> None:
-    assert bare([turn_line(spent, size, 8.41, price)]) == said
+def test_a_turn_ends_with_what_it_used(
+    answers: list[tuple[Usage, float | None]], size: int, said: str
+) -> None:
+    spent = reduce(lambda so_far, answer: so_far.plus(*answer), answers, Spent())
+    last = answers[-1][0] if answers else Usage()
+
+    assert bare([turn_line(spent, last, size, 8.41)]) == said
 
 
 @pytest.mark.parametrize(
@@ -70,17 +78,17 @@ def test_an_end_that_is_no_answer_is_named(
 def test_a_session_s_cost_is_told_model_by_model_and_never_guessed() -> None:
     view = folded(
         Briefed(window=1000),
-        answer("x", "m/a", Usage(100, 0, 0, 10)),
+        answer("x", "m/a", Usage(100, 0, 0, 10), 1.0),
         answer("y", "m/long", Usage(200, 50, 0, 20)),
     )
 
-    assert bare(cost_lines(view, price)) == (
+    assert bare(cost_lines(view)) == (
         "m/a     100 in · 10 out · $1.00\n"
-        "m/long  250 in (50 cached) · 20 out\n"
-        "in all  350 in (50 cached) · 30 out\n"
+        "m/long  250 in (50 cached) · 20 out · price unknown\n"
+        "in all  350 in (50 cached) · 30 out · $1.00 and more\n"
         "27% of window"
     )
-    assert bare(cost_lines(View(), price)) == "Nothing has been used yet."
+    assert bare(cost_lines(View())) == "Nothing has been used yet."
 
 
 @pytest.mark.parametrize(

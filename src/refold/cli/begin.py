@@ -140,9 +140,11 @@ async def _through(session: Session, app: App, id_: str, screen: Screen) -> View
 async def _start(
     places: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[App, str, Session]:
-    bounds = {"model": model or None, "limits.steps": DEMO_STEPS}
+    bounds = {"limits.steps": DEMO_STEPS}
     settings = load(places.settings, os.environ, bounds).settings
-    wishes = Wishes(directory=directory, provider=provider, attended=provider is not None)
+    wishes = Wishes(
+        directory=directory, model=model, provider=provider, attended=provider is not None
+    )
     app = App(settings, places, os.environ, wishes)
     id_, session = await app.start()
     return app, id_, session

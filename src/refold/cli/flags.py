@@ -11,9 +11,10 @@ from argparse import (
     RawDescriptionHelpFormatter,
 )
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from refold.errors import BadInput
+from refold.values.effort import Effort
 from refold.values.rights import Mode
 
 ABOUT = """refold: an agent you can trust with your computer and look inside of.
@@ -23,7 +24,7 @@ ABOUT = """refold: an agent you can trust with your computer and look inside of.
   refold -c                   go on with the newest session of this directory
   refold -p "fix the test"    do it, print the answer, leave
 """
-COMMANDS = ("sessions", "local", "config", "demo", "tour")
+COMMANDS = ("sessions", "models", "local", "config", "demo", "tour")
 MODES: dict[str, Mode] = {
     "default": "default",
     "accept-edits": "accept-edits",
@@ -31,6 +32,7 @@ MODES: dict[str, Mode] = {
     "bypass": "bypass",
     "bypassPermissions": "bypass",
 }
+EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 FORMATS = ("text", "json", "stream-json")
 
 
@@ -66,8 +68,17 @@ def _session() -> Parser:
         help="go on with the newest session of this directory")  # fmt: skip
     add("-r", "--resume", metavar="ID", help="go on with this session")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
+    add("-b", "--backend", metavar="PROVIDER", help="the provider; -m then names its model")
+    add("--host", help="where the provider's server runs, for one on a machine of yours")
+    add("--port", type=int, help="and its port")
+    add("--effort", choices=EFFORTS, help="how hard the model thinks")
+    add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL",
+        help="asked while the model is down; can be given again")  # fmt: skip
+    add("-i", "--image", action="append", default=[], metavar="FILE",
+        help="a picture for the model to see; can be given again")  # fmt: skip
     _add_rights(parser)
     _add_output(parser)
+    _add_calls(parser)
     return parser
 
 
@@ -93,7 +104,17 @@ def _add_output(parser: Parser) -> None:
     add("--system-prompt", metavar="TEXT", help="instead of refold's own")
     add("--append-system-prompt", metavar="TEXT", help="added to the system text")
     add("--no-session", action="store_true", help="keep no journal")
+    add("--json-schema", metavar="SCHEMA",
+        help="the answer is JSON that matches this JSON Schema, or the one in this file")  # fmt: skip
+
+
+def _add_calls(parser: Parser) -> None:
+    add = parser.add_argument
     add("--script", metavar="FILE", help="take the answers from a file, not a model")
+    add("--record", metavar="FILE", help="write every model call into this cassette")
+    add("--replay", metavar="FILE", help="take the answers from a cassette, strictly")
+    add("--trace", action="store_true", default=None,
+        help="keep model calls exactly as they go over the wire (sessions requests)")  # fmt: skip
 
 
 def _seconds(text: str) -> float:
@@ -117,9 +138,12 @@ def _commands(asked: str) -> Parser:
     for name, about in (
         ("show", "what was said and done"),
         ("check", "is the journal whole? exit 1 if not"),
+        ("requests", "model calls as they went over the wire, where --trace kept them"),
     ):
         one = what.add_parser(name, help=about)
         one.add_argument("id", help="a session's id, or the beginning of it")
+        if name == "requests":
+            one.add_argument("number", nargs="?", type=int, help="only this one, whole")
         one.add_argument("--json", action="store_true", help="as JSON")
     config = commands.add_parser("config", help="show the settings")
     shown = config.add_subparsers(dest="what", metavar="WHAT", required=True)
@@ -127,6 +151,10 @@ def _commands(asked: str) -> Parser:
     demo = commands.add_parser("demo", help="one real task on the embedded model")
     demo.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="on another model")
     commands.add_parser("tour", help="a guided tour, without a model or a network")
+    if asked == "models":
+        from refold.cli.models import add_models
+
+        add_models(commands)
     if asked == "local":
         from refold.cli.local import add_parser
 

@@ -9,18 +9,20 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Sequence
 
 import anyio
 import msgspec
 
 from refold import __version__
-from refold.cli.opening import app_of, open_session
+from refold.cli.attached import attached
+from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.out import Gone, write
 from refold.errors import BadInput, JournalError, RefoldError, first
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.session.session import Session
+from refold.tools.contract import Picture
 from refold.views.result import EXIT_CODES, result
 from refold.views.stream import documents, init
 
@@ -29,10 +31,10 @@ _SOON = 0.2  # seconds for a pipe beside a task to say something
 
 
 def run(found: Namespace) -> int:
-    return anyio.run(_run, found, _words(found))
+    return anyio.run(_run, found, _words(found), pictures(found))
 
 
-async def _run(found: Namespace, words: str) -> int:
+async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
     began = time.monotonic()
     app = app_of(found, attended=False)
     try:
@@ -43,7 +45,7 @@ async def _run(found: Namespace, words: str) -> int:
             app.models.check(app.model_of(session.view))
             out = _Out(found, id_)
             try:
-                timed_out = await _turn(session, words, found, out)
+                timed_out = await _turn(session, words, shown, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
                 out.broken(first(error), session, time.monotonic() - began)
                 raise
@@ -56,16 +58,25 @@ async def _run(found: Namespace, words: str) -> int:
         await app.aclose()
 
 
-async def _turn(session: Session, words: str, found: Namespace, out: "_Out") -> bool:
+async def _turn(
+    session: Session,
+    words: str,
+    shown: Sequence[Picture],
+    out: "_Out",
+    limit: float | None,
+) -> bool:
     """Run the turn while its news are printed. True if it took too long."""
-    watch, clock = session.hub.watch(), _Clock(found.timeout)
+    watch, clock = session.hub.watch(), _Clock(limit)
     out.begin(session)
     if session.lost:
         sys.stderr.write(
             f"refold: the journal was damaged at its end; lost: {session.lost}\n"
         )
     if words:
-        await session.inbox.say(words)
+        named, problems = attached(words, session.view.about.directory)
+        for problem in problems:
+            sys.stderr.write(f"refold: {problem}\n")
+        await session.inbox.say(words, pictures=(*shown, *named))
     async with anyio.create_task_group() as group:
         group.start_soon(out.follow, watch.frames(), session)
         group.start_soon(_heed_signals, session)

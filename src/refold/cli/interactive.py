@@ -5,7 +5,7 @@ from argparse import Namespace
 import anyio
 
 from refold.app import App
-from refold.cli.opening import app_of, open_session
+from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
@@ -35,7 +35,7 @@ async def _run(found: Namespace, app: App) -> int:
         id_, session = await open_session(app, found)
         async with session:
             here = around(app, id_, session.view, session.lost)
-            return await converse(session, here, found.text)
+            return await converse(session, here, found.text, pictures(found))
     finally:
         await app.aclose()
 
@@ -57,6 +57,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         new_session=another,
         tools=app.tools,
         rules=app.rules,
+        effort=app.settings.effort,
         mode=app.settings.permission_mode,
         outside=app.outside,
         names=app.names,

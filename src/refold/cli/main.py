@@ -55,6 +55,8 @@ def _dispatch(found: Namespace) -> int:
     match found.command:
         case "sessions":
             from refold.cli.sessions import run as door
+        case "models":
+            from refold.cli.models import run as door
         case "local":
             from refold.cli.local import run as door
         case "config":

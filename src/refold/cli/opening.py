@@ -4,13 +4,19 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
+import msgspec
+from msgspec import Raw
+
 from refold.app import App, Wishes
 from refold.cli.flags import MODES
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal.home import Home, started_in
+from refold.models import own_address
 from refold.session.session import Session
+from refold.tools.contract import Picture
+from refold.tools.pictures import picture_file
 from refold.values.rights import Mode
 
 
@@ -21,10 +27,14 @@ def app_of(found: Namespace, *, attended: bool) -> App:
     wishes = Wishes(
         directory=_workspace(found, places.data / "sessions"),
         more_roots=tuple(_directory(each) for each in found.add_dir),
+        model=named_model(found),
         attended=attended,
         own_system=found.system_prompt or "",
         more_system=found.append_system_prompt or "",
-        script=Path(found.script).expanduser().absolute() if found.script else None,
+        script=_file(found.script),
+        record=_file(found.record),
+        replay=_file(found.replay),
+        schema=_schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
     )
     return App(loaded.settings, places, os.environ, wishes)
@@ -38,8 +48,10 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
         raise BadInput("--no-session keeps no journal, so it cannot go with -c or -r")
     id_ = app.home.find(found.resume).id if found.resume is not None else app.newest()
     session = await app.resume(id_)
-    if found.model:
-        await session.inbox.choose_model(found.model)
+    if model := named_model(found):
+        await session.inbox.choose_model(app.models.full(model))
+    if found.effort:
+        await session.inbox.choose_effort(found.effort)
     if mode := _mode(found):
         await session.inbox.set_mode(mode)
     return id_, session
@@ -48,13 +60,59 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
 def _as_settings(found: Namespace) -> dict[str, object]:
     """What the command line says about settings; None and () say nothing."""
     return {
-        "model": found.model,
+        "effort": found.effort,
+        "fallback": tuple(found.fallback_model),
+        "trace": found.trace,
+        **_at_an_address(found),
         "permission_mode": _mode(found),
         "limits.steps": found.max_turns,
         "permissions.allow": tuple(found.allow),
         "permissions.ask": tuple(found.ask),
         "permissions.deny": tuple(found.deny),
     }
+
+
+def named_model(found: Namespace) -> str:
+    """The model that -m and -b name together; "" where neither says one."""
+    if not found.backend:
+        return found.model or ""
+    return f"{found.backend}/{found.model}" if found.model else found.backend
+
+
+def _at_an_address(found: Namespace) -> dict[str, object]:
+    """--host and --port: the provider that -b or -m names, on another machine."""
+    if not (found.host or found.port):
+        return {}
+    provider = named_model(found).partition("/")[0]
+    if not provider:
+        raise BadInput("--host and --port need to know of which provider: say -b ollama")
+    name, url = own_address(provider, found.host or "", found.port or 0)
+    return {f"providers.{name}.base_url": url}
+
+
+def _file(name: str | None) -> Path | None:
+    return Path(name).expanduser().absolute() if name else None
+
+
+def _schema(given: str) -> Raw:
+    """A JSON Schema, or the name of a file that holds one."""
+    text = given
+    if not given.lstrip().startswith("{"):
+        try:
+            text = Path(given).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"--json-schema {given!r} is no JSON object and no file to be read: {error}"
+            ) from error
+    try:
+        return Raw(msgspec.json.format(text.encode(), indent=-1))
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise BadInput(f"--json-schema {given!r} is no JSON: {error}") from error
+
+
+def pictures(found: Namespace) -> tuple[Picture, ...]:
+    """Those that --image names. Raises `BadInput` for what a model cannot see."""
+    return tuple(picture_file(Path(name).expanduser(), name) for name in found.image)
 
 
 def _mode(found: Namespace) -> Mode | None:

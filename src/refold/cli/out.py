@@ -16,7 +16,12 @@ class Gone(Exception):
 
 def write(text: str) -> None:
     """Write and flush. Raises `Gone`, or `RefoldError` if the disk is full."""
-    left = memoryview(text.encode("utf-8", errors="replace"))
+    write_bytes(text.encode("utf-8", errors="replace"))
+
+
+def write_bytes(given: bytes) -> None:
+    """The same for bytes, exactly as they are."""
+    left = memoryview(given)
     out = getattr(sys.stdout, "buffer", None)
     if out is None:
         raise Gone

@@ -1,4 +1,4 @@
-"""`refold sessions list|show|check`: read journals, write nothing, take no pen."""
+"""`refold sessions list|show|check|requests`: read journals, write nothing, take no pen."""
 
 import os
 import sys
@@ -31,6 +31,8 @@ def run(found: Namespace) -> int:
             return _list(home, everywhere=found.all, as_json=found.json)
         case "show":
             return _show(home.find(found.id), as_json=found.json)
+        case "requests":
+            return _requests(home.find(found.id), found.number, as_json=found.json)
         case _:
             return _check(home.find(found.id), as_json=found.json)
 
@@ -62,7 +64,8 @@ def _row(session: Session, view: View, damage: str) -> dict[str, object]:
         "id": session.id, "changed": session.changed, "title": view.about.title,
         "directory": view.about.directory, "outcome": view.turn.outcome,
         "open": bool(view.turn.seq), "events": view.seq, "damage": damage,
-        "usage": msgspec.to_builtins(view.account.usage),
+        "usage": msgspec.to_builtins(view.account.spent.usage),
+        "cost": view.account.spent.cost,
     }  # fmt: skip
 
 
@@ -77,6 +80,16 @@ def _show(session: Session, *, as_json: bool) -> int:
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else 0
+
+
+def _requests(session: Session, number: int | None, *, as_json: bool) -> int:
+    from refold.cli.requests import show
+
+    entries, damage = _entries(session)
+    code = show(session, entries, number, as_json=as_json)
+    if damage:
+        sys.stderr.write(f"refold: {damage}\n")
+    return 1 if damage else code
 
 
 def _check(session: Session, *, as_json: bool) -> int:

@@ -6,6 +6,7 @@ inside a project do not count yet: a repository somebody else wrote must not
 decide where a key is sent.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,8 +17,18 @@ from msgspec import Struct
 
 from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
+from refold.provider.command.templates import Command
+from refold.provider.prices import Override
 
 _PREFIX = "REFOLD_"
+# What people write who know it from elsewhere, or from the command line.
+_SYNONYMS = {"model": "models.main"}
+# Tables whose entries a person names.
+_TABLES: dict[str, type[Struct]] = {
+    "providers": Provider,
+    "prices": Override,
+    "commands": Command,
+}
 _NOT_SETTINGS = frozenset(
     {"REFOLD_HOME", "REFOLD_MODELS", "REFOLD_PEERS", "REFOLD_REQUIRE_PEERS"}
 )
@@ -41,8 +52,9 @@ def load(file: Path, environ: Mapping[str, str], flags: Mapping[str, object]) ->
     """Read every layer. Raises `BadInput` for the first thing that is wrong."""
     origins: dict[str, Origin] = {}
     layers = (_from_file(file), _from_environment(environ), _from_flags(flags))
-    for key, found in (pair for layer in layers for pair in layer):
-        _check(key, found)
+    for given, found in (pair for layer in layers for pair in layer):
+        key = _SYNONYMS.get(given, given)
+        _check(key, found, given)
         before = origins.get(key)
         if before and key.startswith("permissions."):
             both = (*_items(before.value), *_items(found.value))
@@ -59,12 +71,21 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
         value = getattr(settings, name)
         if isinstance(value, Struct):
             found |= flat(value, f"{before}{name}.")
-        elif isinstance(value, dict):
+        elif name in _TABLES:
             for key, inner in cast("dict[str, Struct]", value).items():
-                found |= flat(inner, f"{before}{name}.{key}.")
+                found |= flat(inner, f"{before}{name}.{joined(key)}.")
         else:
             found[f"{before}{name}"] = value
     return found
+
+
+def joined(*parts: str) -> str:
+    """A dotted key. A part with a dot of its own stands in quotes, as in TOML."""
+    return ".".join(p if re.fullmatch(r"[\w-]+", p) else f'"{p}"' for p in parts)
+
+
+def _parts(key: str) -> list[str]:
+    return [part.strip('"') for part in re.findall(r'"[^"]*"|[^."]+', key)]
 
 
 def _from_file(file: Path) -> Iterable[tuple[str, Origin]]:
@@ -89,7 +110,8 @@ def _from_environment(environ: Mapping[str, str]) -> Iterable[tuple[str, Origin]
     for name, text in sorted(environ.items()):
         if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and text:
             key = name.removeprefix(_PREFIX).lower().replace("__", ".")
-            value = tuple(text.split(",")) if key.startswith("permissions.") else text
+            several = key.startswith("permissions.") or key == "fallback"
+            value = tuple(text.split(",")) if several else text
             yield key, Origin(value, f"environment variable {name}")
 
 
@@ -99,40 +121,40 @@ def _from_flags(flags: Mapping[str, object]) -> Iterable[tuple[str, Origin]]:
             yield key, Origin(value, "command line")
 
 
-def _check(key: str, found: Origin) -> None:
+def _check(key: str, found: Origin, given: str) -> None:
     """Convert one value alone, so that an error can name it and its place."""
-    parts = key.split(".")
-    if parts[0] == "providers" and len(parts) == 3:
-        whole, nested = Provider, {parts[2]: found.value}
+    parts = _parts(key)
+    if parts[0] in _TABLES and len(parts) >= 3:
+        whole, asked = _TABLES[parts[0]], joined(*parts[2:])
+        nested = _nested({asked: found})
     else:
-        whole, nested = Settings, _nested({key: found})
+        whole, asked, nested = Settings, key, _nested({key: found})
     known = flat(whole())
-    asked = parts[-1] if whole is Provider else key
-    if asked not in known:
-        near = get_close_matches(asked, known, 1, 0.5)
+    if asked not in known and _parts(asked)[0] not in known:  # a table within
+        near = get_close_matches(asked, [*_SYNONYMS, *known], 1, 0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise BadInput(f"{found.origin}: there is no setting {key!r}; {hint}")
+        raise BadInput(f"{found.origin}: there is no setting {given!r}; {hint}")
     try:
         msgspec.convert(nested, whole, strict=False)
     except msgspec.ValidationError as error:
         problem = str(error).split(" - at ")[0]
         raise BadInput(
-            f"{found.origin}: the setting {key} cannot be {found.value!r}: {problem}"
+            f"{found.origin}: the setting {given} cannot be {found.value!r}: {problem}"
         ) from error
 
 
 def _dotted(found: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, object]]:
     for name, value in found.items():
         if isinstance(value, dict):
-            yield from _dotted(cast("dict[str, Any]", value), f"{before}{name}.")
+            yield from _dotted(cast("dict[str, Any]", value), f"{before}{joined(name)}.")
         else:
-            yield f"{before}{name}", value
+            yield f"{before}{joined(name)}", value
 
 
 def _nested(found: Mapping[str, Origin]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for key, (value, _) in found.items():
-        *above, name = key.split(".")
+        *above, name = _parts(key)
         inside = whole
         for part in above:
             inside = inside.setdefault(part, {})

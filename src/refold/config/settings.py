@@ -8,6 +8,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
+from refold.provider.command.spec import Context, Format
+from refold.provider.command.templates import Command
+from refold.provider.prices import Override
+from refold.values.effort import Effort
 from refold.values.rights import Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -30,6 +34,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     steps: AtLeast1 = 50  # answers in one turn
     warn: AtLeast0 = 3  # so many answers before that the model is told to wrap up
     continuations: AtLeast0 = 3  # times in a row that a cut-off answer is continued
+    corrections: AtLeast0 = 3  # times that an answer without the asked shape goes back
     repeats: AtLeast1 = 3  # the same call with the same result, before a nudge
     refusals: AtLeast1 = 3  # answers in a row whose every call was refused
     result: AtLeast1000 = 30_000  # characters of one result that the model sees
@@ -53,13 +58,39 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     base_url: str = ""
     key_env: str = ""  # the variable that holds the key
+    tools: Literal["auto", "native", "text"] = "auto"  # how its models call tools
+    window: AtLeast0 = 0  # tokens that its models read; 0: what is known of each
+    quirks: dict[str, bool | str] = field(default_factory=dict[str, bool | str])
+
+
+class Backend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the talk is told to another agent's command line. "" and 0: as each has it."""
+
+    context: Context | Literal[""] = ""
+    format: Format | Literal[""] = ""
+    window: AtLeast0 = 0  # messages that "sliding" and "summarize" leave whole
+
+
+class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models by what they are for, each as provider/model. "": as `main`."""
+
+    main: str = ""  # does the work; "": what can be found
+    small: str = ""  # summaries, titles and other small things
+    big: str = ""  # what the main one finds too hard
+    judge: str = ""  # looks at the work of others
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: str = ""  # provider/model; "": what can be found
+    models: Roles = Roles()
+    effort: Effort = ""  # how hard the model thinks; "": as the provider has it
+    fallback: tuple[str, ...] = ()  # models to ask while the main one is down
+    trace: bool = False  # keep every model call exactly as it went over the wire
     permission_mode: Mode = "default"
     durability: Literal["kept", "written"] = "kept"
     permissions: Permissions = Permissions()
     limits: Limits = Limits()
     http: Http = Http()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
+    backend: Backend = Backend()
+    commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    prices: dict[str, Override] = field(default_factory=dict[str, Override])

@@ -7,14 +7,15 @@ disk once.
 from contextlib import aclosing
 
 import anyio
+from msgspec.structs import replace
 
 from refold.engine import calls
 from refold.engine.draft import Draft
 from refold.engine.request import build_request
 from refold.engine.world import Record, World
-from refold.errors import ProviderError
-from refold.journal.events import Event, ModelFailed
-from refold.provider.port import Retrying
+from refold.errors import JournalError, ProviderError
+from refold.journal.events import Event, ModelFailed, Traced
+from refold.provider.port import Came, Request, Retrying, Sent
 from refold.values.live import Waiting
 
 EMPTY = "the model's answer was empty"
@@ -23,36 +24,71 @@ EMPTY = "the model's answer was empty"
 async def ask(world: World, record: Record) -> None:
     """Ask the model what the view says, and record what it answered."""
     view = record.view
-    draft = Draft(view.account.calls, view.talk.briefed.model)
+    draft = Draft(view.account.calls, view.talk.briefed.model, world.price)
     try:
-        async with aclosing(world.provider.stream(build_request(view))) as deltas:
+        request = await _request(world, record)
+        async with aclosing(world.provider.stream(request)) as deltas:
             async for delta in deltas:
-                if isinstance(delta, Retrying):
-                    record.tell(Waiting(delta.wait, delta.reason))
-                elif live := draft.add(delta):
-                    record.tell(live)
+                match delta:
+                    case Retrying(wait, reason):
+                        record.tell(Waiting(wait, reason))
+                    case Sent() | Came():
+                        if world.trace:
+                            world.trace.take(delta)
+                    case _:
+                        if live := draft.add(delta):
+                            record.tell(live)
     except ProviderError as error:
-        await record(_failed(str(error), type(error).__name__, draft))
+        failed = _failed(str(error), type(error).__name__, draft)
+        await record(*await _traced(world, record), failed)
     except anyio.get_cancelled_exc_class():
         # Stopped by a person, who has read this far. After a crash we ask again.
-        if record.view.turn.stopped and (partial := draft.partial()):
-            await record(partial)
+        if record.view.turn.stopped:
+            with anyio.CancelScope(shield=True):
+                partial = draft.partial()
+                news = [*await _traced(world, record), *([partial] if partial else [])]
+                await record(*news)
         raise
     else:
         await _answered(draft, world, record)
 
 
+async def _request(world: World, record: Record) -> Request:
+    """What the view says, with the pictures it names and what the world adds."""
+    request = build_request(record.view)
+    if world.trace:
+        request = replace(request, trace=True)
+    if names := record.view.talk.pictures:
+        request = replace(request, pictures=await _pictures(names, record))
+    return request
+
+
+async def _pictures(names: tuple[str, ...], record: Record) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name in names:
+        try:
+            found[name] = await record.get(name)
+        except JournalError:
+            continue  # the wires say in words that it cannot be shown
+    return found
+
+
 async def _answered(draft: Draft, world: World, record: Record) -> None:
     asked = record.view.turn.asking
     answer = draft.whole(calls=asked is None or asked.tools)
+    traced = await _traced(world, record)
     if answer is None:
-        await record(_failed(EMPTY, "ProviderError", draft))
+        await record(*traced, _failed(EMPTY, "ProviderError", draft))
         return
     made = answer.message.calls
-    opening: list[Event] = []
+    opening: list[Event] = [*traced, answer]
     for call in made:
         opening += calls.begin(call, world, record.view)
-    await record(answer, *opening, kept=calls.must_keep(opening, made, world))
+    await record(*opening, kept=calls.must_keep(opening, made, world))
+
+
+async def _traced(world: World, record: Record) -> list[Traced]:
+    return await world.trace.told(record) if world.trace else []
 
 
 def _failed(reason: str, kind: str, draft: Draft) -> ModelFailed:

@@ -30,6 +30,12 @@ class SettleCalls(Struct, frozen=True):
     reason: str
 
 
+class Reject(Struct, frozen=True):
+    """The answer that would end the turn does not do; these notes tell the model why."""
+
+    notes: tuple[str, ...]
+
+
 class EndTurn(Struct, frozen=True):
     outcome: Outcome
     reason: str = ""
@@ -56,7 +62,7 @@ class Note(Struct, frozen=True):
     tools: bool = True
 
 
-Action: TypeAlias = RunCalls | SettleCalls | EndTurn | TakeUp | AskModel
+Action: TypeAlias = RunCalls | SettleCalls | Reject | EndTurn | TakeUp | AskModel
 
 
 class Policy(Protocol):
@@ -76,7 +82,7 @@ class Choice(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, EndTurn: 1, TakeUp: 2, AskModel: 3,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, EndTurn: 2, TakeUp: 3, AskModel: 4,
 }  # fmt: skip
 
 

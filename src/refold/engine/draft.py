@@ -1,5 +1,7 @@
 """An answer while it is coming in. Put together here, recorded elsewhere."""
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import Raw
 
@@ -8,6 +10,7 @@ from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelt
 from refold.values.clean import clean
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
+from refold.values.usage import Usage
 
 
 class _Text:
@@ -23,10 +26,12 @@ class _Call:
 
 
 class Draft:
-    """`next_call` numbers our ids; `model` is who was asked."""
+    """`next_call` numbers our ids; `model` is who was asked; `price` gives dollars."""
 
-    def __init__(self, next_call: int, model: str) -> None:
-        self._next, self._model = next_call, model
+    def __init__(
+        self, next_call: int, model: str, price: Callable[[str, Usage], float | None]
+    ) -> None:
+        self._next, self._model, self._price = next_call, model, price
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
@@ -74,8 +79,10 @@ class Draft:
         if not says and stop not in ("length", "refused"):
             return None
         kept = parts if says else ()
+        model = done.by or self._model
+        cost = self._price(model, done.usage) if done.cost is None else done.cost
         message = Message("assistant", kept)
-        return ModelAnswered(message, done.usage, stop, self._model)
+        return ModelAnswered(message, done.usage, stop, model, cost=cost, why=done.why)
 
     def partial(self) -> ModelAnswered | None:
         """What a person saw before a stop. Half a call is no call."""

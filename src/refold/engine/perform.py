@@ -7,9 +7,17 @@ unwinds, and what had none is simply decided again.
 from typing import assert_never
 
 from refold.engine import asking, calls
-from refold.engine.decide import AskModel, Choice, EndTurn, RunCalls, SettleCalls, TakeUp
+from refold.engine.decide import (
+    AskModel,
+    Choice,
+    EndTurn,
+    Reject,
+    RunCalls,
+    SettleCalls,
+    TakeUp,
+)
 from refold.engine.world import Record, World
-from refold.journal.events import Asked, TakenUp, TurnEnded
+from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
 
 
 async def perform(choice: Choice, world: World, record: Record) -> None:
@@ -23,6 +31,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case SettleCalls(ids, reason):
             left = [c for c in record.view.talk.calls if c.call.id in ids]
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
+        case Reject(notes):
+            await record(Rejected(notes), by=by)
         case TakeUp(words):
             await record(TakenUp(words), by=by)
         case EndTurn(outcome, reason):

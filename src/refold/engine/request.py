@@ -21,5 +21,14 @@ def build_request(view: View) -> Request:
     if not messages or messages[-1].message.role == "assistant":
         messages = messages.plus(Spoken(0, GO_ON))  # no provider answers itself
     choice = "none" if asking is not None and not asking.tools else "auto"
-    model = briefed.model.partition("/")[2]
-    return Request(messages, briefed.system, briefed.tools, model, choice, briefed.output)
+    return Request(
+        messages,
+        briefed.system,
+        briefed.tools,
+        briefed.model.partition("/")[2],
+        choice,
+        max_output=briefed.output,
+        effort=briefed.effort,
+        schema=briefed.schema,
+        session=view.about.id,
+    )

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from refold.engine.world import Record, World
 from refold.errors import JournalError, ToolFailed
 from refold.journal.events import Ended
-from refold.tools.contract import Reply, Tool
+from refold.tools.contract import Picture, Reply, Tool
 from refold.values.clean import clean
 from refold.values.live import Progress
-from refold.values.messages import ToolCall
+from refold.values.messages import Image, ToolCall
 from refold.values.shown import Shown
 
 STOPPED = "Stopped on the way. Look how far it came."
@@ -61,7 +61,15 @@ async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> E
     text, whole = await _fitted(reply.text, world, record)
     seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
     shown = tuple(_short(part, world.longest_result) for part in reply.shown)
-    return Ended(id_, "done", text, shown, seen, whole, reply.control)
+    try:
+        pictures = tuple([await _kept(picture, record) for picture in reply.pictures])
+    except JournalError as error:  # what was done is done: it must not look undone
+        pictures, text = (), f"{text}\n(The picture could not be kept: {error})"
+    return Ended(id_, "done", text, shown, seen, whole, reply.control, pictures)
+
+
+async def _kept(picture: Picture, record: Record) -> Image:
+    return Image(await record.put_picture(picture.content), picture.kind, picture.name)
 
 
 def _short(shown: Shown, limit: int) -> Shown:

@@ -7,17 +7,20 @@ session's recorder, as the engine sees it: the only way to make anything true.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from refold.engine.decide import Policy
+from refold.engine.tracing import Trace
 from refold.journal.events import Briefed, Event
 from refold.journal.fold import View
 from refold.permissions.rules import Rule
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
+from refold.values.effort import Effort
 from refold.values.live import Live
 from refold.values.messages import ToolCall
 from refold.values.rights import Mode
+from refold.values.usage import Usage
 
 
 def nowhere_outside(path: str) -> str | None:
@@ -30,9 +33,16 @@ def only_as_written(path: str) -> tuple[str, ...]:
     return ()
 
 
+def unknown_price(model: str, usage: Usage) -> float | None:
+    """Nobody told us any prices. Unknown is not zero."""
+    return None
+
+
 class World(Struct, frozen=True):
     """`outside` gives the real path of a file that lies outside the workspace.
     `names` gives what a file is called once links and detours are followed.
+    `price` gives US dollars, or None where it is not known. With a `trace`, model
+    calls are taken down as they go over the wire.
 
     With `attended` false nobody can be asked: what would ask is denied.
     """
@@ -51,13 +61,25 @@ class World(Struct, frozen=True):
     window: int = 0  # tokens; 0: unknown
     max_output: int = 0  # tokens of one answer; 0: as the provider has it
     longest_result: int = 30_000  # characters the model sees of one call
+    effort: Effort = ""
+    schema: Raw = Raw(b"null")  # that the final answer has to match
+    price: Callable[[str, Usage], float | None] = unknown_price
+    trace: Trace | None = None
 
     def tool(self, name: str) -> Tool | None:
         return next((t for t in self.tools if t.spec.name == name), None)
 
     def briefing(self) -> Briefed:
         specs = tuple(tool.spec for tool in self.tools)
-        return Briefed(self.system, specs, self.model, self.window, self.max_output)
+        return Briefed(
+            self.system,
+            specs,
+            self.model,
+            self.window,
+            self.max_output,
+            self.effort,
+            self.schema,
+        )
 
 
 class Record(Protocol):
@@ -81,7 +103,15 @@ class Record(Protocol):
         ...
 
     async def put(self, blob: bytes) -> str:
-        """Keep a blob, secrets masked, and give its name."""
+        """Keep a blob of words, secrets masked, and give its name."""
+        ...
+
+    async def put_picture(self, picture: bytes) -> str:
+        """Keep a blob exactly as it is, and give its name."""
+        ...
+
+    async def get(self, name: str) -> bytes:
+        """A blob's bytes. Raises `JournalError` where there is none of that name."""
         ...
 
     def unmasked(self, call: ToolCall) -> ToolCall | None:

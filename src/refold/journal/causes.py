@@ -11,8 +11,10 @@ from refold.journal.events import (
     Judged,
     ModelAnswered,
     ModelFailed,
+    Rejected,
     Started,
     TakenUp,
+    Traced,
     TurnEnded,
     TurnStarted,
 )
@@ -26,12 +28,12 @@ def cause_of(event: Event, view: View) -> int:
             return cause
         case TakenUp(words):
             return words[0] if words else 0
-        case ModelAnswered() | ModelFailed():
+        case ModelAnswered() | ModelFailed() | Traced():
             return view.turn.asked
         case Judged(call_id) | Answered(call_id) | Started(call_id) | Ended(call_id):
             call = view.talk.call(call_id)
             return call.since if call else 0
-        case TurnEnded():
+        case TurnEnded() | Rejected():
             return view.turn.seq
         case _:
             return 0

@@ -17,7 +17,7 @@ from refold.journal import codec, lines, pen
 from refold.journal.blobs import Blobs
 from refold.journal.codec import Head, Line
 from refold.journal.disk import Disk, told
-from refold.journal.events import Ended
+from refold.journal.named import NAMING, blobs_of
 
 Kind: TypeAlias = Literal["changed", "extra", "gap"]
 
@@ -116,9 +116,11 @@ class _Walk:
         return False
 
     def _see_blobs(self, number: int, line: Line) -> None:
-        event = codec.load(line.kind, line.data) if line.kind == Ended.__name__ else None
-        if isinstance(event, Ended) and event.whole:
-            self.blobs.setdefault(event.whole, number)
+        if line.kind not in NAMING:
+            return
+        event = codec.load(line.kind, line.data)
+        for name in blobs_of(event):
+            self.blobs.setdefault(name, number)
 
     def _settle(self, kind: Kind | None) -> None:
         """The suspect line was this: tell it, and go on from there."""

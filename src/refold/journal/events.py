@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias
 from msgspec import Raw, Struct
 
 from refold.values.control import Control
-from refold.values.messages import Message
+from refold.values.effort import Effort
+from refold.values.messages import Image, Message
 from refold.values.rights import Mode, Verdict
 from refold.values.shown import Shown
 from refold.values.tools import ToolSpec
@@ -34,6 +35,7 @@ class SessionStarted(Struct, frozen=True):
 
     directory: str
     refold: str = ""
+    id: str = ""  # the session's own, as providers are told it
 
 
 class SessionResumed(Struct, frozen=True):
@@ -55,6 +57,7 @@ class Said(Struct, frozen=True):
     sender: str = "person"
     when: Literal["now", "next"] = "now"  # into the running turn, or after it
     client_key: str = ""  # the same key twice is the same words sent twice
+    pictures: tuple[Image, ...] = ()
 
 
 class TurnStarted(Struct, frozen=True):
@@ -70,6 +73,8 @@ class Briefed(Struct, frozen=True):
     model: str = ""  # as a person names it: provider/model
     window: int = 0  # tokens; 0: unknown
     output: int = 0  # tokens of one answer; 0: as the provider has it
+    effort: Effort = ""
+    schema: Raw = Raw(b"null")  # that the final answer has to match
 
 
 class TakenUp(Struct, frozen=True):
@@ -94,6 +99,8 @@ class ModelAnswered(Struct, frozen=True):
     stop: Literal["end", "calls", "length", "refused"] = "end"
     model: str = ""
     partial: bool = False
+    cost: float | None = None  # US dollars; None: unknown, which is not zero
+    why: str = ""  # what a provider said of a refusal
 
 
 class ModelFailed(Struct, frozen=True):
@@ -102,6 +109,25 @@ class ModelFailed(Struct, frozen=True):
     reason: str
     kind: str = ""  # the class of the error
     shown: str = ""
+
+
+class Traced(Struct, frozen=True):
+    """A model call exactly as it went over the wire. Recorded only on request.
+
+    The request begins with the first `same` bytes of the one traced before it; the
+    rest of it is the blob `request`. `answer` is a blob, too; "" where none came.
+    """
+
+    to: str  # "POST https://…", or a command line
+    request: str
+    answer: str = ""
+    same: int = 0
+
+
+class Rejected(Struct, frozen=True):
+    """An answer did not have the shape that was asked for; the model reads `notes`."""
+
+    notes: tuple[str, ...]
 
 
 class Judged(Struct, frozen=True):
@@ -148,6 +174,7 @@ class Ended(Struct, frozen=True):
     seen: tuple[tuple[str, str], ...] = ()
     whole: str = ""
     control: Control | None = None
+    pictures: tuple[Image, ...] = ()
 
 
 class Rewound(Struct, frozen=True):
@@ -180,6 +207,12 @@ class ModelChosen(Struct, frozen=True):
     model: str
 
 
+class EffortChosen(Struct, frozen=True):
+    """A person chose how hard the model thinks. Holds from the next turn."""
+
+    effort: Effort
+
+
 class Noted(Struct, frozen=True):
     """A plug-in's own news. We keep it; the plug-in folds it."""
 
@@ -197,8 +230,9 @@ class Unknown(Struct, frozen=True):
 Event: TypeAlias = (
     SessionStarted | SessionResumed | Mended
     | Said | TurnStarted | Briefed | TakenUp | Asked | ModelAnswered | ModelFailed
-    | Judged | Answered | Granted | Started | Ended
-    | Rewound | Stopped | TurnEnded | ModeChanged | ModelChosen | Noted | Unknown
+    | Traced | Rejected | Judged | Answered | Granted | Started | Ended
+    | Rewound | Stopped | TurnEnded | ModeChanged | ModelChosen
+    | EffortChosen | Noted | Unknown
 )  # fmt: skip
 
 

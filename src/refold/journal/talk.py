@@ -19,19 +19,29 @@ from refold.journal.events import (
     Judged,
     ModelAnswered,
     ModelFailed,
+    Rejected,
     Said,
     Started,
     TakenUp,
 )
 from refold.values.log import Log
-from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
+from refold.values.messages import (
+    Image,
+    Message,
+    Part,
+    Spoken,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
-    Said, TakenUp, Asked, ModelAnswered, ModelFailed, Briefed,
+    Said, TakenUp, Asked, ModelAnswered, ModelFailed, Rejected, Briefed,
     Judged, Answered, Started, Ended,
 )  # fmt: skip
 
@@ -57,6 +67,8 @@ class Talk(Struct, frozen=True):
     calls: tuple[OpenCall, ...] = ()  # of the last answer, until all have ended
     unheard: tuple[Unheard, ...] = ()
     briefed: Briefed = Briefed()
+    pictures: tuple[str, ...] = ()  # the blobs that the messages show
+    size: int = 0  # characters in the messages
 
     def call(self, call_id: str) -> OpenCall | None:
         return next((c for c in self.calls if c.call.id == call_id), None)
@@ -67,10 +79,12 @@ def apply(talk: Talk, entry: Entry) -> Talk:
         case Said():
             return replace(talk, unheard=(*talk.unheard, Unheard(entry.seq, entry.event)))
         case TakenUp(words):
-            heard = (w.said.words for w in talk.unheard if w.seq in words)
+            heard = [w.said for w in talk.unheard if w.seq in words]
             left = tuple(w for w in talk.unheard if w.seq not in words)
-            return _told(replace(talk, unheard=left), entry.seq, *heard)
-        case Asked(notes):
+            shown = tuple(image for said in heard for image in said.pictures)
+            told = replace(talk, unheard=left)
+            return _told(told, entry.seq, *(said.words for said in heard), shown=shown)
+        case Asked(notes) | Rejected(notes):
             return _told(talk, entry.seq, *notes)
         case ModelAnswered(message):
             calls = tuple(
@@ -112,18 +126,34 @@ def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
             return replace(call, stage=stage, since=seq, reason=reason)
         case Started():
             return replace(call, stage="started", since=seq, started=seq)
-        case Ended(id_, outcome, text):
-            result = ToolResult(id_, text, outcome != "done")
+        case Ended(id_, outcome, text, pictures=pictures):
+            result = ToolResult(id_, text, outcome != "done", pictures)
             return replace(call, stage="ended", since=seq, result=result)
 
 
-def _told(talk: Talk, seq: int, *words: str) -> Talk:
+def _told(talk: Talk, seq: int, *words: str, shown: tuple[Image, ...] = ()) -> Talk:
     parts = tuple(Text(w) for w in words if w.strip())
-    return _plus(talk, seq, Message("user", parts))
+    return _plus(talk, seq, Message("user", (*parts, *shown)))
 
 
 def _plus(talk: Talk, seq: int, message: Message) -> Talk:
     # An answer cut off inside its first call says nothing; no provider takes that.
     if not message.parts:
         return talk
-    return replace(talk, messages=talk.messages.plus(Spoken(seq, message)))
+    shown = tuple(image.blob for image in message.pictures)
+    return replace(
+        talk,
+        messages=talk.messages.plus(Spoken(seq, message)),
+        pictures=(*talk.pictures, *(b for b in shown if b not in talk.pictures)),
+        size=talk.size + sum(map(_size, message.parts)),
+    )
+
+
+def _size(part: Part) -> int:
+    match part:
+        case Text(text) | Thinking(text) | ToolResult(_, text):
+            return len(text)
+        case ToolCall(_, name, arguments):
+            return len(name) + len(bytes(arguments))
+        case Image():
+            return 0

@@ -17,17 +17,27 @@ from refold.journal.events import (
     ModelAnswered,
     ModelFailed,
     Outcome,
+    Rejected,
     Stopped,
     TurnEnded,
     TurnStarted,
 )
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff
-from refold.values.usage import Usage
+from refold.values.usage import Spent
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
-HEARS = (TurnStarted, Asked, ModelAnswered, ModelFailed, Ended, Stopped, TurnEnded)
+HEARS = (
+    TurnStarted,
+    Asked,
+    ModelAnswered,
+    ModelFailed,
+    Rejected,
+    Ended,
+    Stopped,
+    TurnEnded,
+)
 
 
 class Denial(Struct, frozen=True):
@@ -49,12 +59,13 @@ class Turn(Struct, frozen=True):
     noted: tuple[str, ...] = ()  # the policies whose notes the model was told
     cut: int = 0  # answers in a row that the output limit cut off
     refused: int = 0  # answers in a row all of whose calls were refused
+    rejected: int = 0  # answers that had not the shape that was asked for
     failed: str | None = None
     stopped: Stopped | None = None
     stop: int = 0  # the seq of the newest stop of the session
     final: str | None = None  # a tool has said that this is the answer
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
-    usage: Usage = Usage()
+    spent: Spent = Spent()
     denials: tuple[Denial, ...] = ()
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     outcome: Outcome | Literal[""] = ""
@@ -70,20 +81,10 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case Asked(because=because):
             noted = (*turn.noted, *because)
             return replace(turn, asking=entry.event, asked=entry.seq, noted=noted)
-        case ModelAnswered(message, usage, stop):
-            return replace(
-                turn,
-                asking=None,
-                last=entry.event,
-                steps=turn.steps + 1,
-                answer=(turn.answer if turn.cut else "") + message.text,
-                usage=turn.usage + usage,
-                cut=turn.cut + 1 if stop == "length" else 0,
-                ended=(0, 0),
-            )
-        case ModelFailed(reason, _, shown):
-            answer = shown or turn.answer
-            return replace(turn, asking=None, failed=reason, answer=answer)
+        case ModelAnswered() | ModelFailed():
+            return _answered(turn, entry.event)
+        case Rejected():
+            return replace(turn, rejected=turn.rejected + 1, final=None)
         case Ended():
             return _one_less(turn, entry.event)
         case Stopped():
@@ -92,6 +93,24 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return _over(turn, outcome, reason)
         case _:
             return turn
+
+
+def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
+    match event:
+        case ModelFailed(reason, _, shown):
+            answer = shown or turn.answer
+            return replace(turn, asking=None, failed=reason, answer=answer)
+        case ModelAnswered(message, usage, stop, cost=cost):
+            return replace(
+                turn,
+                asking=None,
+                last=event,
+                steps=turn.steps + 1,
+                answer=(turn.answer if turn.cut else "") + message.text,
+                spent=turn.spent.plus(usage, cost),
+                cut=turn.cut + 1 if stop == "length" else 0,
+                ended=(0, 0),
+            )
 
 
 def _one_less(turn: Turn, end: Ended) -> Turn:
@@ -130,7 +149,7 @@ def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:
         outcome=outcome,
         reason=reason,
         answer=turn.answer,
-        usage=turn.usage,
+        spent=turn.spent,
         denials=turn.denials,
         changed=turn.changed,
     )

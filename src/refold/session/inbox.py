@@ -11,6 +11,7 @@ from typing import Literal
 
 from refold.journal.events import (
     Answered,
+    EffortChosen,
     Event,
     Granted,
     ModeChanged,
@@ -20,6 +21,9 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View
 from refold.session.recorder import Recorder
+from refold.tools.contract import Picture
+from refold.values.effort import Effort
+from refold.values.messages import Image
 from refold.values.rights import Mode
 
 
@@ -28,14 +32,20 @@ class Inbox:
         self._record, self._by = record, by
 
     async def say(
-        self, words: str, *, when: Literal["now", "next"] = "now", client_key: str = ""
+        self,
+        words: str,
+        *,
+        when: Literal["now", "next"] = "now",
+        client_key: str = "",
+        pictures: Sequence[Picture] = (),
     ) -> bool:
         """Words for the model: into the running turn, or for the next one."""
+        shown = tuple([await self._kept(picture) for picture in pictures])
 
         def news(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
                 return ()
-            return (Said(words, self._by, when, client_key),)
+            return (Said(words, self._by, when, client_key, shown),)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -80,6 +90,18 @@ class Inbox:
             return () if view.rights.mode == mode else (ModeChanged(mode),)
 
         return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def choose_effort(self, effort: Effort) -> bool:
+        """How hard the model thinks from the next turn on; "": as it is set."""
+
+        def news(view: View) -> Sequence[Event]:
+            return () if view.about.effort == effort else (EffortChosen(effort),)
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def _kept(self, picture: Picture) -> Image:
+        name = await self._record.put_picture(picture.content)
+        return Image(name, picture.kind, picture.name)
 
     async def choose_model(self, model: str) -> bool:
         """The model from the next turn on, as provider/model."""

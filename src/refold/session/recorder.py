@@ -95,6 +95,9 @@ class Recorder:
     async def put(self, blob: bytes) -> str:
         return await self._store.put(self._masks.mask(blob))
 
+    async def put_picture(self, picture: bytes) -> str:
+        return await self._store.put(picture)  # a mask would only break it
+
     async def get(self, name: str) -> bytes:
         return await self._store.get(name)
 

@@ -45,11 +45,17 @@ class Session:
 
     @classmethod
     async def open(
-        cls, record: Recorder, outfit: Outfit, *, directory: str = "", version: str = ""
+        cls,
+        record: Recorder,
+        outfit: Outfit,
+        *,
+        directory: str = "",
+        version: str = "",
+        id_: str = "",
     ) -> Self:
-        """Take the pen. `directory` is where a new session works."""
+        """Take the pen. `directory` is where a new session works, `id_` its name."""
         view = await record.open()
-        began: list[Event] = [SessionStarted(directory, version)]
+        began: list[Event] = [SessionStarted(directory, version, id_)]
         if view.seq:
             # Whoever takes a session up may not know that everything runs unasked in it.
             careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []

@@ -27,6 +27,14 @@ class Seen(Struct, frozen=True):
     sha256: str
 
 
+class Picture(Struct, frozen=True):
+    """A picture for the model to see. `kind` is as in "image/png"."""
+
+    content: bytes
+    kind: str
+    name: str = ""
+
+
 class Reply(Struct, frozen=True):
     """A tool's answer, said twice: for the model, and for the person watching."""
 
@@ -34,6 +42,7 @@ class Reply(Struct, frozen=True):
     shown: tuple[Shown, ...] = ()
     seen: tuple[Seen, ...] = ()
     control: Control | None = None
+    pictures: tuple[Picture, ...] = ()
 
 
 class Tool(Struct, frozen=True):

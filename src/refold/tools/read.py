@@ -11,12 +11,13 @@ from typing import Annotated, Protocol
 from anyio import to_thread
 from msgspec import Meta
 
-from refold.errors import JournalError, ToolFailed
+from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.names import escaped
 from refold.place.port import Files
 from refold.tools.contract import Reply, Seen, tool
 from refold.tools.numbered import folded, piece
-from refold.tools.rendered import binary_kind, notebook, pdf, picture_type
+from refold.tools.pictures import picture, picture_type
+from refold.tools.rendered import binary_kind, notebook, pdf
 from refold.tools.texts import written
 from refold.values.shown import Note
 from refold.values.tools import Effect
@@ -39,7 +40,7 @@ async def read_file(
     files: Files,
     blobs: Blobs,
 ) -> Reply:
-    """Read a file as numbered lines. Also PDF, notebooks, and blob:… from cut output."""
+    """Read a file as numbered lines. Also PDF, notebooks, pictures, and blob:… from cut output."""
     if path.startswith(_BLOB):
         return await _blob(path, first, count, blobs)
     return await to_thread.run_sync(partial(_file, path, first, count, files))
@@ -54,14 +55,20 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
     if not content:
         return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), seen)
     if kind := picture_type(content):
-        about = (
-            f"{name} is a picture, {kind}, {len(content):,} bytes; it has no lines to read."
-        )
-        return Reply(about, (Note(f"looked at {name}, {kind}"),), seen)
+        return _shown(content, name, kind, seen)
     found = piece(text, first, count)
     extent = f"{found.extent}; {oddity}" if oddity else found.extent
     said = f"{found.text}\n({extent})".lstrip("\n")
     return Reply(said, (Note(f"read {name}, {found.where}"),), seen)
+
+
+def _shown(content: bytes, name: str, kind: str, seen: tuple[Seen, ...]) -> Reply:
+    about = f"{name} is a picture, {kind}, {len(content):,} bytes"
+    note = (Note(f"looked at {name}, {kind}"),)
+    try:
+        return Reply(f"{about}.", note, seen, pictures=(picture(content, name),))
+    except BadInput as error:
+        return Reply(f"{about}, and cannot be shown: {error}", note, seen)
 
 
 def _text(content: bytes, name: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Files that are no plain text, told in words: notebooks, PDF, pictures, the rest."""
+"""Files that are no plain text, told in words: notebooks, PDF, the rest."""
 
 from typing import Any, cast
 
@@ -6,30 +6,12 @@ import msgspec
 
 from refold.errors import ToolFailed
 
-_PICTURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"II*\0", "image/tiff"),
-    (b"MM\0*", "image/tiff"),
-    (b"\0\0\1\0", "image/x-icon"),
-)
 _KINDS = (
     (b"\x7fELF", "a program"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"\x1f\x8b", "gzip data"),
     (b"SQLite format 3\0", "an SQLite database"),
 )
-
-
-def picture_type(content: bytes) -> str:
-    """The media type of a picture, or ""."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # two letters are too little
-        return "image/bmp"
-    return next((kind for start, kind in _PICTURES if content.startswith(start)), "")
 
 
 def binary_kind(content: bytes) -> str:

@@ -1,25 +1,22 @@
 """Tokens, money and time in few words."""
 
-from collections.abc import Callable, Sequence
-
 from refold.journal.events import Outcome
 from refold.journal.fold import View
-from refold.values.usage import Usage
+from refold.values.usage import Spent, Usage
 from refold.views.cells import cells
 from refold.views.escape import visible
 from refold.views.styled import Line, line
 
-Price = Callable[[str, Usage], float | None]  # US dollars; None: not known
-Spent = Sequence[tuple[str, Usage]]  # by model
 
+def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
+    """What a turn used, and how much of a window of `size` tokens its talk fills.
 
-def turn_line(spent: Spent, size: int, seconds: float, price: Price) -> Line:
-    """What a turn used, and how much of a window of `size` tokens its talk fills."""
-    usage = sum((used for _, used in spent), Usage())
-    if usage == Usage():  # stopped before the provider could tell
+    `last` is what its newest answer used.
+    """
+    if spent.usage == Usage():  # stopped before the provider could tell
         return line(duration(seconds), "dim")
-    full = window(spent[-1][1], size) if spent else ""
-    parts = [_tokens(usage), full, money(spent, price), duration(seconds)]
+    full = window(last, size)
+    parts = [_tokens(spent.usage), full, money(spent), duration(seconds)]
     return line(" · ".join(part for part in parts if part), "dim")
 
 
@@ -40,27 +37,17 @@ def ending(outcome: Outcome, reason: str) -> Line | None:
             return line(f"{outcome}: {reason}", "warn")
 
 
-def cost_lines(view: View, price: Price) -> list[Line]:
+def cost_lines(view: View) -> list[Line]:
     """What the session has used, model by model."""
-    rows = [
-        (model or "?", usage, price(model, usage)) for model, usage in view.account.by_model
-    ]
+    rows = [(visible(model or "?"), spent) for model, spent in view.account.by_model]
     if not rows:
         return [line("Nothing has been used yet.")]
-    wide = max(cells(visible(model)) for model, _, _ in rows)
-    out = [
-        line(
-            f"{visible(model)}{' ' * (wide - cells(visible(model)))}  {_tokens(usage)}{_price(cost)}"
-        )
-        for model, usage, cost in rows
-    ]
     if len(rows) > 1:
-        total = money(view.account.by_model, price)
-        out.append(
-            line(
-                f"{'in all':{wide}}  {_tokens(view.account.usage)}{f' · {total}' if total else ''}"
-            )
-        )
+        rows.append(("in all", view.account.spent))
+    wide = max(cells(name) for name, _ in rows)
+    out = [
+        line(f"{name}{' ' * (wide - cells(name))}  {_row(spent)}") for name, spent in rows
+    ]
     if found := window(view.account.last, view.talk.briefed.window):
         out.append(line(found, "dim"))
     return out
@@ -74,10 +61,11 @@ def window(last: Usage, size: int) -> str:
     return f"{min(100, round(percent))}% of window" if percent >= 1 else "<1% of window"
 
 
-def money(spent: Spent, price: Price) -> str:
-    costs = [price(model, usage) for model, usage in spent]
-    known = [cost for cost in costs if cost is not None]
-    return dollars(sum(known)) if known and len(known) == len(costs) else ""
+def money(spent: Spent) -> str:
+    """What it cost. Where some of it is not known, that is said; "" where nothing is."""
+    if spent.unpriced == spent.answers:
+        return ""
+    return f"{dollars(spent.dollars)}{' and more' if spent.unpriced else ''}"
 
 
 def dollars(amount: float) -> str:
@@ -100,5 +88,5 @@ def _tokens(usage: Usage) -> str:
     return f"{tokens(usage.input)} in{cached} · {tokens(usage.output)} out"
 
 
-def _price(cost: float | None) -> str:
-    return "" if cost is None else f" · {dollars(cost)}"
+def _row(spent: Spent) -> str:
+    return f"{_tokens(spent.usage)} · {money(spent) or 'price unknown'}"

@@ -7,6 +7,7 @@ import msgspec
 
 from refold.journal.fold import View
 from refold.values.messages import ToolCall
+from refold.values.schema import value_in
 
 # How a script learns it without reading: the exit code of each outcome.
 EXIT_CODES: Mapping[str, int] = {
@@ -36,8 +37,9 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
         "model": view.talk.briefed.model,
         "steps": turn.steps,
         "duration_seconds": round(max(seconds, 0.0), 3),
-        "usage": msgspec.to_builtins(turn.usage),
-        "cost": None,  # unknown, not zero: no prices are known here
+        "usage": msgspec.to_builtins(turn.spent.usage),
+        "cost": turn.spent.cost if turn.spent.answers else None,  # None is not zero
+        **_structured(view),
         "denials": [
             {"call_id": d.call.id, "tool": d.call.name, "arguments": arguments(d.call),
              "reason": d.reason}
@@ -48,6 +50,16 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
             for path, kind in turn.changed.items()
         ],
     }  # fmt: skip
+
+
+def _structured(view: View) -> dict[str, object]:
+    """The answer as data, where it was asked for in a shape and has it."""
+    if bytes(view.talk.briefed.schema) == b"null":
+        return {}
+    try:
+        return {"structured": value_in(view.turn.answer)}
+    except ValueError:
+        return {"structured": None}
 
 
 def arguments(call: ToolCall) -> object:

@@ -12,6 +12,7 @@ import msgspec
 
 from refold.journal.events import (
     Answered,
+    EffortChosen,
     Ended,
     Entry,
     Judged,
@@ -20,6 +21,7 @@ from refold.journal.events import (
     ModelAnswered,
     ModelChosen,
     ModelFailed,
+    Rejected,
     Said,
     Stopped,
     TurnEnded,
@@ -65,14 +67,19 @@ def _event(entry: Entry) -> Iterator[Document]:
 
 def _of_the_talk(entry: Entry) -> Iterator[Document]:
     match entry.event:
-        case Said(words, sender, when):
-            yield {"type": "user_message", "text": words, "sender": sender, "when": when}
+        case Said(words, sender, when, pictures=pictures):
+            shown = {"pictures": [p.name for p in pictures]} if pictures else {}
+            yield {
+                "type": "user_message", "text": words, "sender": sender, "when": when, **shown,
+            }  # fmt: skip
         case TurnStarted():
             yield {"type": "turn_start", "turn": entry.seq}
         case ModelAnswered() as answer:
             yield from _answer(answer)
         case ModelFailed(reason, kind):
             yield {"type": "error", "kind": kind, "reason": reason}
+        case Rejected(notes):
+            yield {"type": "answer_rejected", "reason": "\n".join(notes)}
         case Stopped(reason, outcome):
             yield {"type": "interrupted", "outcome": outcome, "reason": reason}
         case TurnEnded(outcome, reason):
@@ -101,6 +108,8 @@ def _of_the_session(entry: Entry) -> Document | None:
             return {"type": "mode_changed", "mode": mode}
         case ModelChosen(model):
             return {"type": "model_changed", "model": model}
+        case EffortChosen(effort):
+            return {"type": "effort_changed", "effort": effort}
         case Mended(lost):
             return {"type": "notice", "text": f"the journal was damaged at its end: {lost}"}
         case _:
@@ -120,7 +129,7 @@ def _answer(answer: ModelAnswered) -> Iterator[Document]:
     yield {
         "type": "assistant_message", "text": message.text, "thinking": thinking,
         "model": answer.model, "stop": answer.stop, "partial": answer.partial,
-        "usage": msgspec.to_builtins(answer.usage),
+        "usage": msgspec.to_builtins(answer.usage), "cost": answer.cost,
     }  # fmt: skip
     for call in message.calls:
         yield _called(call)

@@ -81,6 +81,8 @@ def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World
     return World(
         provider, builtin(), (at_most(steps, 0), *POLICIES), house=house,
         outside=files.outside, model=record.view.about.model or "script/one", window=10_000,
+        price=lambda model, usage: (usage.fresh * 3 + usage.output * 15) / 1e6,
+        effort=record.view.about.effort,
     )  # fmt: skip
 
 
@@ -107,7 +109,6 @@ def surroundings(provider: Provider, here: Path) -> Surroundings:
         new_session=partial(opened, provider, here),
         tools=builtin(),
         outside=DiskFiles(here).outside,
-        price=lambda model, usage: (usage.fresh * 3 + usage.output * 15) / 1e6,
         history=here / ".history",
     )
 

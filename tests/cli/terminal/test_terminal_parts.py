@@ -51,7 +51,7 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
     assert len(names) == len(set(names))
     assert all(command.about for command in table)
     assert {c.name for c in table} == {
-        "help", "model", "mode", "cost", "continue", "clear", "quit",
+        "help", "model", "effort", "mode", "cost", "continue", "clear", "quit",
     }  # fmt: skip
 
 

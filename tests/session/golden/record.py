@@ -2,8 +2,10 @@
 
     python tests/session/golden/record.py 0.2
 
-writes beside this file `0.2.jsonl` and `0.2.json`. A release adds its own; those of
-earlier ones are never written again: they are what people have on their disks.
+writes beside this file `0.2.jsonl` and `0.2.json`. A release adds its own; the
+journals of earlier ones are never written again: they are what people have on their
+disks. What they fold to is written again (`record.py --fold 0.1`) where a view is
+given another shape, and only then: read the difference before you keep it.
 """
 
 import sys
@@ -20,6 +22,7 @@ from refold.journal.events import (
     Answered,
     Asked,
     Briefed,
+    EffortChosen,
     Ended,
     Event,
     Granted,
@@ -30,6 +33,7 @@ from refold.journal.events import (
     ModelChosen,
     ModelFailed,
     Noted,
+    Rejected,
     Rewound,
     Said,
     SessionResumed,
@@ -37,11 +41,12 @@ from refold.journal.events import (
     Started,
     Stopped,
     TakenUp,
+    Traced,
     TurnEnded,
     TurnStarted,
     Unknown,
 )
-from refold.journal.fold import View
+from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
 from refold.session.recorder import Recorder
 from refold.values.control import Final
@@ -72,8 +77,9 @@ EVENTS: list[Event] = [
     ModeChanged("accept-edits"),
     Said("Change the number, please: é 😀 \u2028.", client_key="key-1"),
     TurnStarted(4),
+    EffortChosen("high"),
     Briefed("You are refold.", (ToolSpec("read_file", "Read.", Raw(b'{"type":"object"}')),),
-            "acme/one", 100_000, 4_000),
+            "acme/one", 100_000, 4_000, "high", Raw(b'{"type":"object"}')),
     TakenUp((4,)),
     Asked(("<reminder>Be brief.</reminder>",), True, ("step_limit",)),
     ModelFailed("busy", "Overloaded"),
@@ -88,6 +94,7 @@ EVENTS: list[Event] = [
     Started("call-1"),
     Judged("call-2", "ask", "", "no rule allows bash here"),
     Ended("call-1", "done", "changed", (Diff("/work/a.txt", "changed", "-1\n+2", "b", "c"),)),
+    Traced("POST https://api.acme.test/v1/chat", ABOVE, ABOVE, 12),
     Ended("call-0", "done", "1\t1", (Note("read a.txt"),), (("/work/a.txt", ABOVE),), "f" * 64),
     SessionResumed("0.1.0"),
     Granted("bash(make)"),
@@ -97,6 +104,9 @@ EVENTS: list[Event] = [
     Ended("call-2", "failed", "make: no rule", (Output("make", "make: no rule", 2),)),
     Asked(),
     answer(Text("Cut o"), stop="length"),
+    Asked(),
+    answer(Text("no JSON"), cost=0.25),
+    Rejected(("<reminder>Once more, as JSON.</reminder>",)),
     Asked(("<reminder>Go on.</reminder>",), False, ("continuation",)),
     answer(FINISH, stop="calls"),
     Judged("call-3", "allow"),
@@ -154,12 +164,22 @@ def main(name: str) -> None:
     beside = Path(__file__).with_name(name)
     with open(f"{beside}.jsonl", "xb") as file:
         file.write(b"".join(line + b"\n" for line in lines))
-    with open(f"{beside}.json", "x", encoding="utf-8") as out:
-        out.write(
-            msgspec.json.format(msgspec.json.encode(as_json(view)), indent=1).decode()
-            + "\n"
-        )
+    write(Path(f"{beside}.json"), view)
+
+
+def fold_again(name: str) -> None:
+    beside = Path(__file__).with_name(name)
+    lines = Path(f"{beside}.jsonl").read_bytes().splitlines()
+    write(Path(f"{beside}.json"), fold(entry for entry, _ in codec.decode(lines)))
+
+
+def write(path: Path, view: View) -> None:
+    found = msgspec.json.format(msgspec.json.encode(as_json(view)), indent=1)
+    path.write_text(found.decode() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--fold":
+        fold_again(sys.argv[2])
+    else:
+        main(sys.argv[1])

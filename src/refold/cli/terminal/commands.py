@@ -13,6 +13,7 @@ from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput
 from refold.session.session import Session
+from refold.values.effort import Effort
 from refold.values.rights import Mode
 from refold.views.cells import cells
 from refold.views.counts import cost_lines
@@ -20,6 +21,7 @@ from refold.views.escape import on_one_line
 from refold.views.styled import line
 
 MODES: Sequence[str] = get_args(Mode)
+EFFORTS: Sequence[str] = tuple(filter(None, get_args(Effort)))
 _MEANS = {
     "default": "edits and commands are asked about",
     "accept-edits": "edits inside the workspace run unasked",
@@ -59,6 +61,7 @@ def commands() -> tuple[Command, ...]:
     return (
         Command("help", "what can be typed here", _help),
         Command("model", "show the model, or choose another", _model, "[name]"),
+        Command("effort", "how hard the model thinks", _effort, f"[{'|'.join(EFFORTS)}]"),
         Command("mode", "how much runs unasked", _mode, f"[{'|'.join(MODES)}]"),
         Command("cost", "tokens and money of this session", _cost),
         Command("continue", "go on without new words", _continue),
@@ -119,6 +122,18 @@ async def _model(here: Conversation, rest: str) -> None:
         here.screen.line(line(f"  {on_one_line(name)}", "dim"))
 
 
+async def _effort(here: Conversation, rest: str) -> None:
+    now = here.session.view.about.effort or here.around.effort
+    if not rest:
+        here.screen.say(f"{now or 'as the provider has it'} ({', '.join(EFFORTS)})")
+        return
+    effort = next((e for e in get_args(Effort) if e == rest), None)
+    if effort is None:
+        raise BadInput(f"{rest!r} is no effort: {', '.join(EFFORTS)}")
+    await here.session.inbox.choose_effort(effort)
+    here.screen.say(f"From the next turn on: {effort}", "dim")
+
+
 async def _mode(here: Conversation, rest: str) -> None:
     now = here.session.view.rights.mode or here.around.mode
     if not rest:
@@ -134,7 +149,7 @@ async def _mode(here: Conversation, rest: str) -> None:
 
 
 async def _cost(here: Conversation, rest: str) -> None:
-    here.screen.lines(cost_lines(here.session.view, here.around.price))
+    here.screen.lines(cost_lines(here.session.view))
 
 
 async def _continue(here: Conversation, rest: str) -> None:

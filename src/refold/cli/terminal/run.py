@@ -7,36 +7,43 @@ two prompts.
 
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 import anyio
 
-from refold.cli.terminal.commands import MODES, command_in, commands, obey
+from refold.cli.terminal.commands import EFFORTS, MODES, command_in, commands, obey
 from refold.cli.terminal.completion import completing
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.this import this_terminal
-from refold.cli.terminal.work import Work, sentence
+from refold.cli.terminal.work import Work, sentence, with_pictures
 from refold.errors import RefoldError
 from refold.journal.fold import View
 from refold.session.session import Session
+from refold.tools.contract import Picture
 from refold.views.escape import on_one_line
 from refold.views.recap import recap
 from refold.views.styled import Line
 
 
-async def run(session: Session, around: Surroundings, first_words: str = "") -> int:
+async def run(
+    session: Session,
+    around: Surroundings,
+    first_words: str = "",
+    pictures: Sequence[Picture] = (),
+) -> int:
     """Converse until the person leaves. The exit code comes back."""
     table = [(c.name, c.about) for c in commands()]
-    words = {"model": around.models, "mode": MODES}
+    words = {"model": around.models, "mode": MODES, "effort": EFFORTS}
     complete = completing(table, words, session.view.about.directory or ".")
     screen, reading = this_terminal(
         color=around.color, history=around.history, complete=complete
     )
-    return await Conversation(session, around, screen, reading).converse(first_words)
+    conversation = Conversation(session, around, screen, reading)
+    return await conversation.converse(first_words, pictures)
 
 
 class Conversation:
@@ -51,14 +58,14 @@ class Conversation:
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
         self._leaving = False
 
-    async def converse(self, first_words: str) -> int:
+    async def converse(self, first_words: str, pictures: Sequence[Picture] = ()) -> int:
         """Until the person leaves, or the terminal is taken away."""
 
         async def doing() -> None:
             await self._greet()
             await self._take_up()
-            if first_words:
-                await self._say(first_words)
+            if first_words or pictures:
+                await self._say(first_words, pictures)
             await self._prompts()
 
         try:
@@ -131,11 +138,15 @@ class Conversation:
         else:
             await self._say(typed, seen=True)
 
-    async def _say(self, words: str, *, seen: bool = False) -> None:
+    async def _say(
+        self, words: str, pictures: Sequence[Picture] = (), *, seen: bool = False
+    ) -> None:
         key = next(self._keys)
+        found = with_pictures(words, self.session, self.screen)
 
         async def said() -> View:
-            await self.session.inbox.say(words, client_key=key)
+            shown = (*pictures, *found)
+            await self.session.inbox.say(words, client_key=key, pictures=shown)
             return await self.session.go()
 
         await self._through(said, key if seen else "")

@@ -13,6 +13,7 @@ from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.events import (
     Asked,
+    EffortChosen,
     Ended,
     Entry,
     Mended,
@@ -20,6 +21,7 @@ from refold.journal.events import (
     ModelAnswered,
     ModelChosen,
     ModelFailed,
+    Rejected,
     Said,
     Started,
     Stopped,
@@ -30,7 +32,6 @@ from refold.journal.fold import View
 from refold.session.hub import Frame
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame, Waiting
 from refold.values.messages import ToolCall
-from refold.values.usage import Usage
 from refold.views.calls import label, result
 from refold.views.cells import cut
 from refold.views.counts import duration, ending, turn_line
@@ -63,7 +64,6 @@ class Showing:
         self._stopped = False
         self._instead: list[str] = []
         self._began = 0.0
-        self._spent: list[tuple[str, Usage]] = []
 
     def show(self, frame: Frame) -> None:
         match frame.item:
@@ -88,7 +88,7 @@ class Showing:
     def _event(self, entry: Entry) -> None:
         match entry.event:
             case TurnStarted():
-                self._began, self._spent = entry.at, []
+                self._began = entry.at
             case Said(words, client_key=key) if key not in self.own:
                 self._heard(words)
             case Stopped():
@@ -182,7 +182,6 @@ class Showing:
     def _answered(self, answer: ModelAnswered) -> None:
         self._close()
         self._doing.now("")
-        self._spent.append((answer.model, answer.usage))
         self._calls |= {call.id: call for call in answer.message.calls}
 
     def _started(self, call_id: str) -> None:
@@ -230,9 +229,11 @@ class Showing:
         self._screen.gap()
         if said := ending(end.outcome, end.reason):
             self._screen.line(said)
-        size = self._view().talk.briefed.window
+        view = self._view()
         seconds = at - self._began if self._began else 0.0
-        self._screen.line(turn_line(self._spent, size, seconds, self._around.price))
+        self._screen.line(
+            turn_line(view.turn.spent, view.account.last, view.talk.briefed.window, seconds)
+        )
         waiting, self._instead = self._instead, []
         for words in waiting:
             self._said(words)
@@ -244,6 +245,10 @@ def _notice(entry: Entry, screen: Screen) -> None:
             screen.say(f"The journal was mended. Lost: {visible(lost)}", "warn")
         case ModelChosen(model):
             screen.say(f"The model is now {on_one_line(model)}.", "dim")
+        case EffortChosen(effort):
+            screen.say(f"The effort is now {effort or 'as it is set'}.", "dim")
+        case Rejected():
+            screen.say("The answer has not the shape that was asked for: once more.", "dim")
         case ModeChanged(mode):
             screen.say(f"The mode is now {mode}.", "dim")
         case _:

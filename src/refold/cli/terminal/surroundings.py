@@ -9,8 +9,8 @@ from refold.errors import BadInput
 from refold.permissions.rules import Rule
 from refold.session.session import Session
 from refold.tools.contract import Tool
+from refold.values.effort import Effort
 from refold.values.rights import Mode
-from refold.values.usage import Usage
 
 
 async def _only_this_model(name: str) -> str:
@@ -26,8 +26,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     The terminal records the choice itself. `new_session` opens another session
     in the same directory; the terminal closes the one it leaves, and any that it
-    asked for; the first one stays its giver's to close as well. `price` gives US
-    dollars, or None where the price is not known. `rules`, `mode`, `outside`
+    asked for; the first one stays its giver's to close as well. `rules`, `mode`, `outside`
     and `names` are what calls are judged by: from them follows which rule can be offered.
     """
 
@@ -37,10 +36,10 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     new_session: Callable[[], Awaitable[Session]] = _only_this_session
     tools: Sequence[Tool] = ()
     rules: Sequence[Rule] = ()
+    effort: Effort = ""  # until a person chooses another
     mode: Mode = "default"  # until a person chooses another
     outside: Callable[[str], str | None] = lambda _: None
     names: Callable[[str], tuple[str, ...]] = lambda _: ()
-    price: Callable[[str, Usage], float | None] = lambda _model, _usage: None
     history: Path | None = None  # of what was typed; None: not kept
     color: bool | None = None  # None: as the terminal and NO_COLOR say
     notices: Sequence[str] = ()  # said at the start: no sandbox, a journal mended

@@ -7,12 +7,13 @@ a line for words into the running turn.
 """
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
 import anyio
 from msgspec.structs import replace
 
+from refold.cli.attached import attached
 from refold.cli.terminal import asking
 from refold.cli.terminal.commands import command_in
 from refold.cli.terminal.floor import Floor
@@ -27,7 +28,8 @@ from refold.journal.fold import View
 from refold.journal.talk import OpenCall
 from refold.session.hub import Watch
 from refold.session.session import Session
-from refold.views.escape import visible
+from refold.tools.contract import Picture
+from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
@@ -198,7 +200,8 @@ class Work:
             self.unsaid = words
             self._screen.say(f"after this turn: {visible(words.strip())}", "dim")
         else:
-            await self._session.inbox.say(words)
+            shown = with_pictures(words, self._session, self._screen)
+            await self._session.inbox.say(words, pictures=shown)
 
     @asynccontextmanager
     async def _taken(self) -> AsyncGenerator[None]:
@@ -239,6 +242,16 @@ class Work:
     def _tell(self) -> None:
         told, self._news = self._news, anyio.Event()
         told.set()
+
+
+def with_pictures(words: str, session: Session, screen: Screen) -> Sequence[Picture]:
+    """The pictures that the words name, and a line about each."""
+    pictures, problems = attached(words, session.view.about.directory)
+    for picture in pictures:
+        screen.say(f"shown to the model: {on_one_line(picture.name)}", "dim")
+    for problem in problems:
+        screen.say(visible(problem), "warn")
+    return pictures
 
 
 def sentence(error: RefoldError) -> Line:

@@ -21,7 +21,8 @@ def _end(view: View) -> EndTurn | None:
     """An answer that calls nothing ends the turn, unless words came since."""
     last, messages = view.turn.last, view.talk.messages
     if last is not None and last.stop == "refused":
-        return EndTurn("failed", "the model refused to answer")
+        why = f": {last.why}" if last.why else ""
+        return EndTurn("failed", f"the model refused to answer{why}")
     if last is None or last.stop == "length" or messages[-1].message.role != "assistant":
         return None
     return EndTurn("answered")

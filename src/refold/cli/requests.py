@@ -1,0 +1,56 @@
+"""`refold sessions requests ID [N]`: model calls of a session, exactly as they went out."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from refold.cli.out import write, write_bytes
+from refold.errors import BadInput
+from refold.journal.blobs import Blobs
+from refold.journal.disk import Disk
+from refold.journal.events import Entry
+from refold.journal.home import Session
+from refold.journal.traced import WireCall, wire_calls
+from refold.views.escape import on_one_line
+
+NONE = (
+    "the session {id} holds no model calls as they went over the wire: they are kept where "
+    "it runs with --trace, or trace = true in the settings"
+)
+
+
+def show(
+    session: Session, entries: Sequence[Entry], number: int | None, *, as_json: bool
+) -> int:
+    """All in a line each; with a number, that one: what went out, a line, what came back."""
+    calls = list(wire_calls(entries, Blobs(session.path, Disk()).get))
+    if not calls:
+        raise BadInput(NONE.format(id=session.id))
+    if number is None:
+        for at, call in enumerate(calls, start=1):
+            write(_document(at, call) if as_json else _row(at, call))
+        return 0
+    if not 1 <= number <= len(calls):
+        raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
+    call = calls[number - 1]
+    if as_json:
+        write(_document(number, call))
+    else:
+        write_bytes(call.request + b"\n\n" + call.answer)
+    return 0
+
+
+def _row(at: int, call: WireCall) -> str:
+    sizes = f"{len(call.request):>10,} bytes out {len(call.answer):>10,} in"
+    return f"{at:>4}  {sizes}  {on_one_line(call.to)}\n"
+
+
+def _document(at: int, call: WireCall) -> str:
+    document = {
+        "number": at,
+        "seq": call.seq,
+        "to": call.to,
+        "request": call.request.decode("utf-8", "replace"),
+        "answer": call.answer.decode("utf-8", "replace"),
+    }
+    return msgspec.json.encode(document).decode() + "\n"

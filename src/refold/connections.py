@@ -1,0 +1,227 @@
+"""How a model is reached: its wire, and what stands around it. Part of the hall.
+
+What cannot be connected still gets a provider: one that says why, so that a turn
+ends with a sentence and the words of the person are not lost.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from refold.config.paths import Paths
+from refold.config.settings import Provider as OwnProvider
+from refold.config.settings import Settings
+from refold.errors import BadInput, Refused
+from refold.provider import catalog
+from refold.provider.catalog import Connected, ProviderSpec
+from refold.provider.command.spec import CommandSpec
+from refold.provider.port import Delta, Provider, Request
+from refold.provider.retry import Backoff, Patient
+from refold.provider.spec import Quirks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = "local/"
+SCRIPT = "script/"
+NOTHING = (
+    "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
+    "start Ollama, run "
+    "`refold local install` and use -m local/qwen2.5-coder-1.5b, or take the tour: refold tour"
+)
+
+
+class Connections:
+    """Those that are open, each made when it is first asked for."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        keys: Mapping[str, str],
+        script: "Path | None" = None,
+    ) -> None:
+        self._settings, self._paths, self._environ = settings, paths, environ
+        self._keys, self._script = keys, script
+        self.known = _known(settings)
+        self._open: dict[str, Provider] = {}
+        self._closing: list[Connected] = []
+
+    def provider(self, name: str) -> Provider:
+        """Who answers for `name`. Never raises; the answer may be why not."""
+        try:
+            return self.connect(name)
+        except BadInput as error:
+            return Unconnected(str(error))
+
+    def connect(self, name: str) -> Provider:
+        """Who answers for `name`. Raises `BadInput` where that is nobody."""
+        if name not in self._open:
+            self._open[name] = self._connected(name)
+        return self._open[name]
+
+    def installed(self) -> tuple[str, ...]:
+        """The embedded models that are on this machine."""
+        from refold.provider.local.shelf import Shelf, default_directory
+
+        shelf = Shelf(default_directory(self._environ))
+        return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
+
+    async def aclose(self) -> None:
+        while self._closing:
+            await self._closing.pop().aclose()
+
+    def named(self, name: str) -> "Named":
+        """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
+        first = name.partition("/")[0].lower()
+        names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
+        if first in names:
+            return Named(*catalog.named(name, self.known))
+        from refold.provider.command.backends import backends, named
+        from refold.provider.command.templates import own
+
+        found = named(name, own(self._settings.commands))
+        if found is not None:
+            return Named(*found)
+        names += [*(spec.name for spec in backends()), "command", "local"]
+        near = get_close_matches(first, names, cutoff=0.5)
+        if near:
+            raise BadInput(
+                f"there is no provider {first!r}; did you mean {' or '.join(near)}?"
+            )
+        raise BadInput(f"there is no provider {first!r}; there are {', '.join(names)}")
+
+    def _connected(self, name: str) -> Provider:
+        if not name:
+            raise BadInput(NOTHING)
+        if name.startswith(SCRIPT):
+            return self._scripted()
+        if name.startswith(SMALL):
+            return self._kept(self._embedded(name))
+        http = self._settings.http
+        backoff = Backoff(retries=http.retries, longest=http.longest_wait)
+        spec, model = self.named(name)
+        served = isinstance(spec, ProviderSpec)
+        found = self._server(spec, model) if served else self._program(spec, model)
+        return Patient(found, backoff)
+
+    def _server(self, spec: ProviderSpec, model: str) -> Provider:
+        from refold.provider.text_protocol.choose import calling
+
+        keyed = catalog.has_key(spec, self._environ)  # the environment goes first
+        own = self._settings.providers.get(spec.name, OwnProvider())
+        http = self._settings.http
+        found = catalog.connect(
+            spec,
+            self._environ,
+            key="" if keyed else self._keys.get(spec.name, ""),
+            idle=http.idle,
+            connecting=http.connect,
+            window=own.window,
+        )
+        return calling(self._kept(found), spec.name, spec.wire, model, own.tools)
+
+    def _program(self, spec: CommandSpec, model: str) -> Provider:
+        from refold.provider.command.backends import connect
+        from refold.provider.command.spec import Patience, Talk
+        from refold.provider.text_protocol.protocol import TextProtocol
+
+        set_ = self._settings.backend
+        found = connect(
+            spec,
+            model,
+            environ=self._environ,
+            talk=Talk(set_.context, set_.format, set_.window),
+            patience=Patience(idle=self._settings.http.idle),
+        )
+        return TextProtocol(found)
+
+    def _kept(self, found: Connected) -> Provider:
+        self._closing.append(found)
+        return found
+
+    def _scripted(self) -> Provider:
+        from refold.testing.script_file import load
+
+        if self._script is None:
+            raise BadInput("a scripted session needs its script: give --script FILE")
+        return load(self._script)
+
+    def _embedded(self, name: str) -> Connected:
+        from refold.provider.local.embedded import Embedded
+        from refold.provider.local.models import find
+        from refold.provider.local.server import ServerProcess
+        from refold.provider.local.shelf import Shelf, default_directory
+
+        model, shelf = find(name), Shelf(default_directory(self._environ))
+        if not shelf.holds(model):
+            raise BadInput(
+                f"{name} is not installed: `refold local install --model {model.name}` "
+                f"fetches {model.size / 1e9:.1f} GB"
+            )
+        log = self._paths.state / f"{model.name}.log"
+        return Embedded(model, ServerProcess(shelf.place(model), log))
+
+
+class Named(NamedTuple):
+    """What a name of a model means."""
+
+    spec: ProviderSpec | CommandSpec
+    model: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.spec.name}/{self.model}" if self.model else self.spec.name
+
+
+class Unconnected:
+    """Says why there is nobody to ask."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        raise Refused(self._why)
+        yield  # makes it a generator, as the port has it
+
+
+def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
+    """The built-in providers, changed and added to as the settings say."""
+    found = {spec.name: spec for spec in catalog.providers()}
+    for name, own in settings.providers.items():
+        base = found.get(name)
+        if base is None and not (own.wire and own.base_url):
+            raise BadInput(
+                f"the provider {name!r} in the settings needs a wire and a base_url: "
+                f'[providers.{name}] wire = "openai-chat", base_url = "http://…"'
+            )
+        spec = base or ProviderSpec(name, own.wire or "openai-chat", name, own.base_url)
+        found[name] = replace(
+            spec,
+            wire=own.wire or spec.wire,
+            base_url=own.base_url or spec.base_url,
+            url_env="" if own.base_url else spec.url_env,
+            url_too=() if own.base_url else spec.url_too,
+            key_env=own.key_env or spec.key_env,
+            quirks=_quirks(name, spec.quirks, own.quirks),
+        )
+    return tuple(found.values())
+
+
+def _quirks(name: str, known: Quirks, own: Mapping[str, bool | str]) -> Quirks:
+    if wrong := sorted(set(own) - set(Quirks.__struct_fields__)):
+        there_are = ", ".join(Quirks.__struct_fields__)
+        raise BadInput(
+            f"the provider {name!r} in the settings has no quirk {wrong[0]!r}; "
+            f"there are {there_are}"
+        )
+    try:
+        return msgspec.convert({**asdict(known), **own}, Quirks, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(
+            f"the quirks of the provider {name!r} do not fit: {error}"
+        ) from error

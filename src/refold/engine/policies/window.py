@@ -1,0 +1,31 @@
+"""A conversation that cannot fit its model is not sent there.
+
+The estimate is low on purpose: six characters a token, where real words have
+about four. What is refused here would have been refused anyway, after it had been
+sent; what is doubtful the provider decides.
+"""
+
+from refold.engine.decide import EndTurn
+from refold.journal.fold import View
+
+CHARACTERS = 6  # of a token, at most, for nearly any text
+A_PICTURE = 60  # tokens at least, however small it is
+
+
+def in_window(view: View) -> EndTurn | None:
+    talk = view.talk
+    briefed = talk.briefed
+    if not briefed.window or talk.calls or not talk.messages:
+        return None
+    told = len(briefed.system) + sum(
+        len(tool.description) + len(bytes(tool.parameters)) for tool in briefed.tools
+    )
+    tokens = (talk.size + told) // CHARACTERS + A_PICTURE * len(talk.pictures)
+    if tokens <= briefed.window or talk.messages[-1].message.role == "assistant":
+        return None
+    return EndTurn(
+        "failed",
+        f"the conversation is at least {tokens:,} tokens and {briefed.model} reads "
+        f"{briefed.window:,}: nothing was sent; choose a model that reads more "
+        "(/model, -m), or begin a new session",
+    )

@@ -1,0 +1,19 @@
+"""Which blobs an event names: what must lie beside a journal for it to be whole."""
+
+from collections.abc import Iterator
+
+from refold.journal.events import Ended, Event, Said, Traced
+
+NAMING = frozenset(kind.__name__ for kind in (Said, Ended, Traced))
+
+
+def blobs_of(event: Event) -> Iterator[str]:
+    match event:
+        case Said(pictures=pictures):
+            yield from (image.blob for image in pictures)
+        case Ended(whole=whole, pictures=pictures):
+            yield from filter(None, (whole, *(image.blob for image in pictures)))
+        case Traced(_, request, answer):
+            yield from filter(None, (request, answer))
+        case _:
+            return

@@ -1,0 +1,50 @@
+"""Pictures as models take them: which kinds, and how big. Told by their first bytes."""
+
+from pathlib import Path
+
+from refold.errors import BadInput
+from refold.tools.contract import Picture
+
+MOST = 3_700_000  # bytes: a third more in base64, and that may be 5 MB in most places
+SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_PICTURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"\0\0\1\0", "image/x-icon"),
+)
+
+
+def picture(content: bytes, name: str) -> Picture:
+    """What can be shown to a model. Raises `BadInput` for anything else."""
+    kind = picture_type(content)
+    if kind not in SHOWN:
+        raise BadInput(
+            f"{name!r} is {kind or 'no picture'}: models see PNG, JPEG, GIF and WebP"
+        )
+    if len(content) > MOST:
+        raise BadInput(
+            f"{name!r} has {len(content):,} bytes, and models take pictures of up to "
+            f"{MOST:,}: make it smaller first"
+        )
+    return Picture(content, kind, name)
+
+
+def picture_file(path: Path, name: str) -> Picture:
+    """The picture in a file. Raises `BadInput` where there is none to be shown."""
+    try:
+        return picture(path.read_bytes(), name)
+    except OSError as error:
+        raise BadInput(f"{name!r} cannot be read: {error.strerror or error}") from error
+
+
+def picture_type(content: bytes) -> str:
+    """The media type of a picture, or ""."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # two letters are too little
+        return "image/bmp"
+    return next((kind for start, kind in _PICTURES if content.startswith(start)), "")

@@ -1,0 +1,255 @@
+"""What the command line says about models, as a server at the other end hears it."""
+
+import base64
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold.cli.main import main
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+
+
+class Served:
+    """A server of one's own: says `reply`, unless the model asked for is `down`."""
+
+    def __init__(self) -> None:
+        self.reply: Reply = Reply("Hi.")
+        self.down: set[str] = set()
+        self.server: WireServer | None = None
+
+    def answer(self, heard: Heard) -> Answer:
+        asked = json.loads(heard.body) if heard.body else {}
+        if asked.get("model") in self.down:
+            return Answer(b"{}", 503)
+        wire = "ollama" if heard.path.startswith("/api") else "openai-chat"
+        return answer(wire, self.reply)
+
+    @property
+    def url(self) -> str:
+        assert self.server
+        return self.server.url
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        assert self.server
+        return [
+            json.loads(h.body)
+            for h in self.server.heard
+            if "messages" in json.loads(h.body)
+        ]
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Served]:
+    found = Served()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(wire_server(found.answer)) as server,
+    ):
+        found.server = server
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+        monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+        monkeypatch.setenv("REFOLD_HTTP__RETRIES", "0")
+        settings = home / "refold" / "config.toml"
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text(
+            f'model = "mine/main"\n[models]\nsmall = "mine/small"\n'
+            f'[providers.mine]\nwire = "openai-chat"\nbase_url = "{server.url}"\n'
+            f'[prices."mine/main"]\ninput = 1.0\noutput = 2.0\n',
+        )
+        yield found
+
+
+def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    code = main(["-p", "Go.", "--output-format", "json", *arguments])
+    out, error = capfd.readouterr()
+    return {"code": code, "error": error, **(json.loads(out) if out else {})}
+
+
+@pytest.mark.parametrize(
+    ("flags", "model"),
+    [
+        ([], "main"),
+        (["-m", "mine/other"], "other"),
+        (["-m", "small"], "small"),
+        (["-m", "big"], "main"),  # none is set, so the main one
+        (["-b", "mine", "-m", "other/with/slashes"], "other/with/slashes"),
+    ],
+)
+def test_a_model_is_named_whole_or_by_role_or_with_its_provider_apart(
+    flags: list[str], model: str, served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = run(*flags, capfd=capfd)
+
+    assert (found["code"], found["model"]) == (0, f"mine/{model}")
+    assert served.bodies[0]["model"] == model
+
+
+def test_effort_goes_with_the_request_and_stays_with_the_session(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = run("--effort", "low", "--trace", capfd=capfd)
+    run("-r", found["session_id"], "--effort", "high", capfd=capfd)
+    run("-c", capfd=capfd)
+
+    efforts = [body.get("reasoning_effort") for body in served.bodies]
+    assert efforts == ["low", "high", "high"]
+
+
+def test_a_host_and_a_port_move_a_provider_of_one_s_own(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host, _, port = served.url.removeprefix("http://").rpartition(":")
+
+    found = run("-b", "ollama", "-m", "m", "--host", host, "--port", port, capfd=capfd)
+
+    assert (found["outcome"], found["model"]) == ("answered", "ollama/m")
+    assert found["cost"] == 0.0  # it runs here
+
+
+def test_a_fallback_is_asked_while_the_main_model_is_down_and_the_result_says_so(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served.down = {"main"}
+
+    found = run("--fallback-model", "mine/spare", capfd=capfd)
+
+    assert found["outcome"] == "answered"
+    assert [body["model"] for body in served.bodies] == ["main", "spare"]
+    assert "asking mine/spare instead" in found["error"]
+
+
+def test_what_it_cost_is_told_where_the_price_is_known(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)
+
+    usage = found["usage"]
+    tokens = usage["fresh"] + usage["cached"] + usage["cache_write"]
+    assert found["cost"] == pytest.approx((tokens + 2 * usage["output"]) / 1e6)
+    assert found["cost"] > 0
+    assert other["cost"] is None
+
+
+def test_pictures_are_seen_whether_they_are_flags_or_named_in_words(
+    served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(PNG + name.encode())
+
+    code = main(["-p", "What is in @b.png?", "-i", str(tmp_path / "a.png")])
+
+    sent = json.dumps(served.bodies[0]["messages"])
+    assert code == 0
+    for name in ("a.png", "b.png"):
+        assert base64.b64encode(PNG + name.encode()).decode() in sent
+    assert capfd.readouterr() == ("Hi.\n", "")
+
+
+def test_an_answer_of_a_shape_is_printed_and_told_as_data(
+    served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served.reply = Reply('{"age": 40}')
+    (tmp_path / "age.json").write_text('{"type": "object", "required": ["age"]}')
+
+    found = run("--json-schema", "age.json", capfd=capfd)
+
+    assert (found["outcome"], found["structured"]) == ("answered", {"age": 40})
+    assert "required" in json.dumps(served.bodies[0]["messages"][0])  # it is told, too
+
+
+def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    id_ = run("--trace", capfd=capfd)["session_id"]
+    run("-c", "--trace", capfd=capfd)
+    assert served.server
+
+    main(["sessions", "requests", id_])
+    rows = capfd.readouterr().out.splitlines()
+    main(["sessions", "requests", id_, "2", "--json"])
+    second = json.loads(capfd.readouterr().out)
+    main(["sessions", "requests", id_, "2"])
+    plain = capfd.readouterr().out
+
+    assert [row.split()[0] for row in rows] == ["1", "2"]
+    assert all(row.endswith(f"POST {served.url}/chat/completions") for row in rows)
+    assert second["request"].encode() == served.server.heard[1].body
+    assert plain.startswith(second["request"] + "\n\n" + second["answer"][:20])
+
+
+def test_a_recorded_session_is_answered_again_without_a_server(
+    served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run("--record", "calls.cassette", capfd=capfd)
+    asked = len(served.bodies)
+
+    again = run("--replay", "calls.cassette", capfd=capfd)
+    other = main(["-p", "Something else.", "--replay", "calls.cassette"])
+
+    assert (again["outcome"], again["text"]) == ("answered", "Hi.")
+    assert again["cost"] is not None
+    assert len(served.bodies) == asked
+    assert other == 1
+    assert "recorded 'Go.', asked 'Something else.'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["-m", "antropic/claude"],
+            "there is no provider 'antropic'; did you mean anthropic",
+        ),
+        (["-b", "nobody"], "there is no provider 'nobody'; there are anthropic, "),
+        (["-m", "anthropic/claude-sonnet-5-5"], "set ANTHROPIC_API_KEY"),
+        (["--host", "here"], "of which provider: say -b ollama"),
+        (["-b", "anthropic", "--port", "1"], "Anthropic runs on its own machines"),
+        (["-i", "missing.png"], "'missing.png' cannot be read"),
+        (["-i", "text.png"], "'text.png' is no picture: models see PNG"),
+        (["--json-schema", "[]"], "is no JSON object and no file to be read"),
+        (["--json-schema", "{"], "'{' is no JSON"),
+        (["--json-schema", '{"type": 7}'], "this is no JSON Schema: 7 is not valid"),
+        (["--effort", "huge"], "invalid choice: 'huge'"),
+        (["--fallback-model", "nobody/x"], "there is no provider 'nobody'"),
+        (["--replay", "missing.cassette"], "missing.cassette"),
+        (["--record", "text.png"], "exists already"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_starts_nothing(
+    flags: list[str],
+    said: str,
+    served: Served,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "text.png").write_text("words")
+
+    code = main(["-p", "Go.", *flags])
+    main(["sessions", "list"])
+
+    out, error = capfd.readouterr()
+    assert code == 1
+    assert said in error
+    assert error.count("\n") == 2  # and "no sessions"
+    assert (out, served.bodies) == ("", [])
+
+
+def test_requests_that_nobody_kept_are_said_to_be_none(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    id_ = run(capfd=capfd)["session_id"]
+
+    assert main(["sessions", "requests", id_]) == 1
+    assert "runs with --trace" in capfd.readouterr().err

@@ -1,0 +1,292 @@
+"""`refold models`: what is shown of which providers, with and without a network."""
+
+import json
+import os
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.cli.models import add_models, run
+from refold.cli.models_table import Row, lines, short
+from refold.errors import BadInput
+from refold.provider.known import Step
+from refold.provider.prices import Rates
+from tests.provider.list_server import Pages, list_server
+
+OPENAI: Pages = {"/models": {"data": [{"id": "gpt-6.1-sol"}, {"id": "gpt-new"}]}}
+LOCAL = ["local/qwen2.5-coder-0.5b", "local/qwen2.5-coder-1.5b"]
+
+
+def models(*arguments: str) -> int:
+    parser = ArgumentParser()
+    add_models(parser.add_subparsers(dest="command"))
+    return run(parser.parse_args(["models", *arguments]))
+
+
+def rows(text: str) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in map(json.loads, text.splitlines())}
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever listens on this machine is not the tests' business."""
+    for name in ("OLLAMA_HOST", "VLLM_BASE_URL", "LMSTUDIO_BASE_URL", "LLAMA_CPP_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+
+
+def settings(text: str) -> None:
+    home = Path(os.environ["REFOLD_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(text)
+
+
+def test_without_a_key_there_is_what_runs_on_this_machine(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert models() == 0
+
+    told = capfd.readouterr()
+    assert told.out.splitlines()[:3] == [
+        "MODEL                      WINDOW      $ IN     $ OUT  FROM",
+        "local/qwen2.5-coder-1.5b       8k      0.00      0.00  local not installed",
+        "local/qwen2.5-coder-0.5b       8k      0.00      0.00  local not installed",
+    ]
+    assert "set one, such as ANTHROPIC_API_KEY" in told.out
+    assert told.err == ""
+
+
+def test_a_provider_without_a_key_is_shown_when_asked_for(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert models("anthropic") == 0
+
+    told = capfd.readouterr().out
+    assert "anthropic/claude-sonnet-5-5" in told
+    assert "anthropic: not asked, there is no key in ANTHROPIC_API_KEY" in told
+    assert "local/" not in told
+
+
+def test_all_shows_every_provider_that_is_known(capfd: pytest.CaptureFixture[str]) -> None:
+    assert models("--all", "--json") == 0
+
+    found = {row["provider"] for row in rows(capfd.readouterr().out).values()}
+    assert {"anthropic", "openai", "gemini", "openrouter", "mistral", "local"} <= found
+    assert "openai-chat" not in found  # the same server twice
+
+
+def test_the_provider_s_own_list_is_shown_with_what_it_costs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    with list_server(OPENAI) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        assert models("openai") == 0
+
+    told = capfd.readouterr().out.splitlines()
+    assert told[:3] == [
+        "MODEL                WINDOW      $ IN     $ OUT  FROM",
+        "openai/gpt-6.1-sol    1.05M     2.00+    10.00+  live",
+        "openai/gpt-new      unknown   unknown   unknown  live",
+    ]
+    assert max(map(len, told)) <= 80
+
+
+def test_json_has_every_price_and_null_for_what_is_unknown(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    with list_server(OPENAI) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models("openai", "--json")
+
+    found = rows(capfd.readouterr().out)
+    at = found["openai/gpt-new"].pop("at")
+    assert found["openai/gpt-new"] == {
+        "name": "openai/gpt-new",
+        "provider": "openai",
+        "model": "gpt-new",
+        "window": None,
+        "prices": None,
+        "from": "live",
+        "marks": [],
+    }
+    assert at.endswith("Z")
+    assert found["openai/gpt-6.1-sol"]["prices"] == [
+        {"over": 0, "input": 2.0, "output": 10.0, "cached": 0.1, "cache_write": 2.5},
+        {"over": 272_000, "input": 4.0, "output": 15.0, "cached": 0.2, "cache_write": 5.0},
+    ]
+
+
+def test_a_list_is_kept_until_it_is_asked_for_again(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    with list_server(OPENAI) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models("openai")
+        models("openai")
+        kept = capfd.readouterr().out
+        server.pages = {"/models": {"data": [{"id": "gpt-newer"}]}}
+        models("openai", "--refresh", "--json")
+        fresh = rows(capfd.readouterr().out)
+        asked = server.asked
+
+    assert len(asked) == 2
+    assert "openai: its list of just now; --refresh asks again" in kept
+    assert [*fresh] == ["openai/gpt-newer"]
+
+
+def test_without_a_network_the_kept_list_is_shown_and_how_old_it_is(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    with list_server(OPENAI) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models("openai")
+    capfd.readouterr()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3 * 24 * 3600 + 60)
+
+    assert models("openai") == 0
+
+    told = capfd.readouterr()
+    assert "openai/gpt-new      unknown   unknown   unknown  kept" in told.out
+    assert "openai: its list of 3 days ago; --refresh asks again" in told.out
+    assert told.err.startswith(f"refold: cannot reach OpenAI at {server.url}: ")
+
+
+def test_a_list_of_another_address_is_not_taken_for_this_one_s(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    with list_server(OPENAI) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models("openai")
+        capfd.readouterr()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
+
+    models("openai", "--json")
+
+    assert "openai/gpt-new" not in rows(capfd.readouterr().out)
+
+
+def test_a_server_of_one_s_own_is_asked_every_time_and_costs_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = {"data": [{"id": "Qwen/Q3", "max_model_len": 4096}]}
+    with list_server({"/models": page}) as server:
+        monkeypatch.setenv("VLLM_BASE_URL", server.url)
+        models()
+        models("--json")
+        asked = server.asked
+
+    told = capfd.readouterr().out
+    assert "vllm/Qwen/Q3                   4k      0.00      0.00  live" in told
+    assert len(asked) == 2
+
+
+def test_settings_decide_on_roles_prices_windows_and_providers(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    with list_server(OPENAI) as server:
+        settings(
+            '[models]\nmain = "openai/gpt-new"\nbig = "openai/gpt-6.1-sol"\n'
+            'judge = "openai/gpt-hidden"\nsmall = "local/qwen2.5-coder-0.5b"\n'
+            '[prices."openai/gpt-n*"]\ninput = 0.075\noutput = 7\nwindow = 5000\n'
+            f'[providers.mine]\nwire = "openai-chat"\nbase_url = "{server.url}"\n'
+        )
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models()
+
+    told = capfd.readouterr().out.splitlines()
+    assert told[1:8] == [
+        "openai/gpt-6.1-sol          1.05M     2.00+    10.00+  live  big",
+        "openai/gpt-hidden         unknown   unknown   unknown  set   judge",
+        "openai/gpt-new                 5k     0.075      7.00  live  main",
+        "mine/gpt-6.1-sol            1.05M   unknown   unknown  live",
+        "mine/gpt-new              unknown   unknown   unknown  live",
+        "local/qwen2.5-coder-1.5b       8k      0.00      0.00  local not installed",
+        "local/qwen2.5-coder-0.5b       8k      0.00      0.00  local small not installed",
+    ]
+
+
+def test_what_went_wrong_with_one_provider_hides_no_other(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", "k")
+    with list_server({**OPENAI, "/bad/models": 401}) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("MISTRAL_BASE_URL", f"{server.url}/bad")
+        assert models() == 0
+
+    told = capfd.readouterr()
+    assert "openai/gpt-new" in told.out
+    assert "mistral/mistral-large-4" in told.out
+    assert told.err.count("refold: ") == 1
+    assert "MISTRAL_API_KEY" in told.err
+
+
+def test_a_name_from_a_server_cannot_order_the_screen_about(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    page = {"data": [{"id": "\x1b[2Jgone\nopenai/gpt-6.1-sol  free\u202e"}]}
+    with list_server({"/models": page}) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models("openai")
+
+    told = capfd.readouterr().out
+    assert r"openai/\x1b[2Jgone\nopenai/gpt-6.1-sol  free\u202e" in told
+    assert len(told.splitlines()) == 6  # the name has one for itself
+
+
+def test_an_unknown_provider_is_told_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean gemini"):
+        models("gemni")
+
+
+def test_nothing_to_show_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    assert models("ollama") == 1
+
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "cannot reach Ollama" in told.err
+    assert "no models found" in told.err
+
+
+def test_local_is_a_provider_like_the_others(capfd: pytest.CaptureFixture[str]) -> None:
+    assert models("local", "--json") == 0
+
+    assert sorted(rows(capfd.readouterr().out)) == LOCAL
+
+
+def test_a_long_name_has_a_line_for_itself_and_none_is_too_wide() -> None:
+    price = Rates((Step(0, 1.0, 2.0),))
+    given = [
+        Row("p", "x" * 60, "live", 1000, price, ("main",)),
+        Row("p", "y" * 200, "live"),
+        Row("p", "漢" * 30, "live", marks=("small", "judge")),
+        Row("p", "short", "known", 999, price),
+    ]
+
+    told = [*lines(given)]
+
+    assert told[1] == f"p/{'x' * 60}"
+    assert told[2].split() == ["1k", "1.00", "2.00", "live", "main"]
+    assert told[3] == f"p/{'y' * 77}…"
+    assert told[5] == f"p/{'漢' * 30}"
+    assert told[7].split() == ["p/short", "999", "1.00", "2.00", "known"]
+    assert max(map(len, told)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"),
+    [
+        (0, "unknown"), (999, "999"), (1000, "1k"), (131_072, "131k"), (999_499, "999k"),
+        (999_500, "1M"), (1_048_576, "1.05M"), (2_000_000, "2M"), (10_000_000, "10M"),
+    ],
+)  # fmt: skip
+def test_a_window_is_told_in_few_letters(tokens: int, told: str) -> None:
+    assert short(tokens) == told

@@ -1,0 +1,384 @@
+"""What a model is asked with, and what is made of its answer: shape, size, price, trace."""
+
+import json
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.engine.policies.converse import converse
+from refold.engine.policies.final import final
+from refold.engine.policies.shape import shaped
+from refold.engine.policies.step_limit import at_most
+from refold.engine.policies.stopping import stopping
+from refold.engine.policies.window import in_window
+from refold.engine.tracing import Trace
+from refold.engine.world import World
+from refold.errors import Unreachable
+from refold.journal.events import ModelAnswered, Rejected, Traced
+from refold.journal.fold import View
+from refold.journal.store import MemoryStore
+from refold.journal.traced import wire_calls
+from refold.provider.port import Came, Delta, Done, Provider, Request, Sent, TextDelta
+from refold.testing.scripted import Reply, ScriptedProvider
+from refold.tools.contract import Picture, tool
+from refold.tools.contract import Reply as ToolReply
+from refold.tools.finish import finish
+from refold.values.messages import Image, ToolResult
+from refold.values.tools import Effect
+from refold.values.usage import Usage
+from refold.views.result import result
+from tests.kernel.house import (
+    OPEN_HAND,
+    WEATHER,
+    converse_once,
+    entries,
+    opened,
+    run,
+    world,
+)
+
+AGE = Raw(b'{"type":"object","required":["age"],"properties":{"age":{"type":"integer"}}}')
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+
+
+def asked_for_a_shape(provider: Provider, times: int = 3) -> World:
+    policies = (stopping, shaped(AGE, times), final, at_most(20), converse)
+    return world(provider, policies=policies, schema=AGE)
+
+
+def test_an_answer_in_the_right_shape_ends_the_turn_and_is_told_as_data() -> None:
+    provider = ScriptedProvider('{"age": 40}')
+
+    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+
+    assert view.turn.outcome == "answered"
+    assert result(view, "s", 0.0)["structured"] == {"age": 40}
+    assert provider.heard[0].schema == AGE
+
+
+def test_an_answer_in_another_shape_goes_back_with_what_is_wrong() -> None:
+    provider = ScriptedProvider(
+        "About forty.", '{"age": "forty"}', '```json\n{"age": 40}\n```'
+    )
+
+    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+
+    told = [request.messages[-1].message.text for request in provider.heard[1:]]
+    assert view.turn.outcome == "answered"
+    assert "it is no JSON" in told[0]
+    assert "$.age: 'forty' is not of type 'integer'" in told[1]
+    assert result(view, "s", 0.0)["structured"] == {"age": 40}
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_an_answer_is_corrected_so_many_times_and_no_more(times: int) -> None:
+    provider = ScriptedProvider(*["Forty."] * 9)
+
+    view = run(MemoryStore(), asked_for_a_shape(provider, times), "How old?")
+
+    assert view.turn.outcome == "failed"
+    assert f"after {times} corrections: it is no JSON" in view.turn.reason
+    assert len(provider.heard) == times + 1
+    assert result(view, "s", 0.0)["structured"] is None
+
+
+def test_the_answer_of_a_finishing_call_has_to_have_the_shape_too() -> None:
+    wrong, right = (
+        ("finish", '{"answer": "40"}'),
+        ("finish", '{"answer": "{\\"age\\": 40}"}'),
+    )
+    provider = ScriptedProvider([wrong], [right])
+    given = replace(asked_for_a_shape(provider), tools=(finish,))
+
+    view = run(MemoryStore(), given, "How old?")
+
+    assert (view.turn.outcome, view.turn.answer) == ("final", '{"age": 40}')
+    assert view.turn.steps == 2
+
+
+def test_an_answer_that_calls_is_no_final_answer_yet() -> None:
+    provider = ScriptedProvider(Reply("I look.", (WEATHER,)), '{"age": 40}')
+
+    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+
+    assert (view.turn.outcome, view.turn.steps) == ("answered", 2)
+
+
+def test_a_stop_while_a_corrected_answer_comes_is_heeded() -> None:
+    class Stopping:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            self.asked += 1
+            yield TextDelta("Forty.")
+            if self.asked == 2:
+                await session.inbox.interrupt()
+                await anyio.sleep_forever()
+            yield Done()
+
+    async def story() -> View:
+        nonlocal session
+        session = await opened(MemoryStore(), asked_for_a_shape(Stopping()))
+        await session.inbox.say("How old?")
+        return await session.go()
+
+    session = anyio.run(opened, MemoryStore(), world(ScriptedProvider()))
+
+    assert anyio.run(story).turn.outcome == "interrupted"
+
+
+def test_why_it_was_rejected_is_recorded_with_its_policy() -> None:
+    store = MemoryStore()
+
+    run(store, asked_for_a_shape(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
+
+    (found,) = (e for e in entries(store) if isinstance(e.event, Rejected))
+    assert found.by == "policy shape"
+
+
+# Effort, session, price. ---------------------------------------------------------------
+
+
+def test_what_the_world_is_set_to_stands_in_the_request() -> None:
+    provider = ScriptedProvider("Hi.")
+
+    run(MemoryStore(), world(provider, effort="high", max_output=7), "Hello.")
+
+    (request,) = provider.heard
+    assert (request.effort, request.max_output) == ("high", 7)
+
+
+def test_an_answer_is_priced_when_it_comes_and_never_again() -> None:
+    store = MemoryStore()
+    lines = [
+        Reply("One.", (WEATHER,), usage=Usage(fresh=10)),
+        Reply("Two.", usage=Usage(5)),
+    ]
+    given = world(ScriptedProvider(*lines), price=lambda _, used: used.fresh / 10)
+
+    view = run(store, given, "Go.")
+
+    assert view.account.spent.cost == view.turn.spent.cost == 1.5
+    costs = [e.event.cost for e in entries(store) if isinstance(e.event, ModelAnswered)]
+    assert costs == [1.0, 0.5]
+
+
+def test_one_unknown_price_makes_the_sum_unknown_and_not_zero() -> None:
+    prices = iter((1.0, None))
+    provider = ScriptedProvider(Reply("One.", (WEATHER,)), "Two.")
+
+    view = run(MemoryStore(), world(provider, price=lambda *_: next(prices)), "Go.")
+
+    spent = view.account.spent
+    assert (spent.cost, spent.dollars, spent.unpriced) == (None, 1.0, 1)
+    assert result(view, "s", 0.0)["cost"] is None
+
+
+class Telling:
+    """Says what it costs itself, and who answered in the place of the one asked."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        yield TextDelta("Hi.")
+        yield Done(Usage(fresh=1), by="acme/two", cost=0.25)
+
+
+def test_what_a_provider_says_of_cost_and_who_answered_goes_before_what_we_know() -> None:
+    given = world(Telling(), model="acme/one", price=lambda *_: 99.0)
+
+    view = run(MemoryStore(), given, "Hello.")
+
+    assert [(m, s.cost) for m, s in view.account.by_model] == [("acme/two", 0.25)]
+
+
+def test_a_refusal_says_why_where_the_provider_does() -> None:
+    class Refusing:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield Done(stop="refused", why="cyber")
+
+    view = run(MemoryStore(), world(Refusing()), "Hello.")
+
+    assert view.turn.reason == "the model refused to answer: cyber"
+
+
+# The window. ---------------------------------------------------------------------------
+
+
+def in_a_window(provider: Provider, window: int) -> World:
+    return world(provider, policies=(in_window, converse), window=window, model="acme/one")
+
+
+def test_what_cannot_fit_is_said_with_its_size_and_not_sent() -> None:
+    provider = ScriptedProvider("Hi.")
+
+    view = run(MemoryStore(), in_a_window(provider, 1000), "word " * 2_000)
+
+    assert view.turn.outcome == "failed"
+    assert "at least 1,7" in view.turn.reason
+    assert "acme/one reads 1,000" in view.turn.reason
+    assert provider.heard == []
+    assert view.talk.messages[-1].message.text == "word " * 2_000  # nothing is lost
+
+
+def test_what_may_fit_is_left_to_the_provider() -> None:
+    view = run(MemoryStore(), in_a_window(ScriptedProvider("Hi."), 1000), "word " * 1_000)
+
+    assert view.turn.outcome == "answered"
+
+
+def test_another_model_with_a_larger_window_goes_on_with_the_same_words() -> None:
+    store = MemoryStore()
+    run(store, in_a_window(ScriptedProvider(), 1000), "word " * 2_000)
+
+    view = run(store, in_a_window(ScriptedProvider("Long."), 100_000), "And now?")
+
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "Long.")
+
+
+# Pictures. -----------------------------------------------------------------------------
+
+
+@tool(Effect.LOOK)
+async def camera() -> ToolReply:
+    """Take a picture."""
+    return ToolReply("Taken.", pictures=(Picture(PNG, "image/png", "sky.png"),))
+
+
+def test_a_picture_of_a_person_and_one_of_a_tool_reach_the_model_with_their_bytes() -> None:
+    provider = ScriptedProvider([("camera", "{}")], "Blue.")
+    given = world(provider, tools=(camera,))
+    sketch = Picture(b"GIF89a...", "image/gif", "sketch.gif")
+
+    async def story() -> View:
+        session = await opened(MemoryStore(), given, ["GIF89a..."])  # no mask touches them
+        await session.inbox.say("Like this?", pictures=[sketch])
+        return await session.go()
+
+    view = anyio.run(story)
+
+    last = provider.heard[-1]
+    said, _, came = (spoken.message for spoken in last.messages)
+    shown = [*said.pictures, *came.pictures]
+    assert [(p.kind, p.name) for p in shown] == [
+        ("image/gif", "sketch.gif"), ("image/png", "sky.png"),
+    ]  # fmt: skip
+    assert [last.pictures[p.blob] for p in shown] == [sketch.content, PNG]
+    assert provider.heard[0].pictures == {shown[0].blob: sketch.content}
+    assert view.talk.pictures == tuple(p.blob for p in shown)
+
+
+def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
+    provider, store = (
+        ScriptedProvider([("camera", "{}")], "Blue.", "Still blue."),
+        MemoryStore(),
+    )
+    given = world(provider, tools=(camera,))
+
+    async def story() -> View:
+        session = await opened(store, given)
+        await session.inbox.say("Look up.")
+        await session.go()
+        store.blobs.clear()
+        await session.inbox.say("And now?")
+        return await session.go()
+
+    view = anyio.run(story)
+
+    assert view.turn.answer == "Still blue."
+    assert provider.heard[-1].pictures == {}
+    results = [p for s in provider.heard[-1].messages for p in s.message.parts]
+    assert [p.pictures for p in results if isinstance(p, ToolResult)] == [
+        (Image(view.talk.pictures[0], "image/png", "sky.png"),)
+    ]
+
+
+# Traces. -------------------------------------------------------------------------------
+
+
+class OverAWire:
+    """Tells what goes over its wire: a body that grows, and two pieces back."""
+
+    def __init__(self, *failing: int) -> None:
+        self._failing, self.asked = failing, 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.asked += 1
+        if request.trace:
+            told = json.dumps([s.message.text for s in request.messages])
+            yield Sent("POST http://acme.test", told.encode())
+            yield Came(b"first ")
+        if self.asked in self._failing:
+            raise Unreachable("gone")
+        yield TextDelta(f"Answer {self.asked}.")
+        if request.trace:
+            yield Came(b"second")
+        yield Done(Usage(fresh=1))
+
+
+def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
+    """Every traced call as it went out and as it came back."""
+    calls = wire_calls(entries(store), store.blobs.__getitem__)
+    return [(call.request, call.answer) for call in calls]
+
+
+def test_a_traced_call_can_be_read_again_byte_for_byte_also_one_that_failed() -> None:
+    store, provider = MemoryStore(), OverAWire(2)
+    given = world(provider, trace=Trace())
+
+    async def story() -> list[tuple[bytes, bytes]]:
+        session = await opened(store, given)
+        for words in ("a" * 500, "b" * 500, "c" * 500):
+            await session.inbox.say(words)
+            await session.go()
+        return traced(store)
+
+    found = anyio.run(story)
+
+    assert [json.loads(sent)[-1][:1] for sent, _ in found] == ["a", "b", "c"]
+    assert [len(json.loads(sent)) for sent, _ in found] == [1, 3, 4]
+    assert [came for _, came in found] == [b"first second", b"first ", b"first second"]
+
+
+def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk() -> None:
+    store, steps = MemoryStore(), 40
+    given = world(OverAWire(), trace=Trace())
+
+    run(store, given, *(f"{n} " * 200 for n in range(steps)))
+    anyio.run(converse_once, store, given, "more")
+
+    sizes = sum(len(blob) for blob in store.blobs.values())
+    assert sizes < 60 * 1000  # forty of some 600 bytes; whole ones would be 20 times that
+
+
+def test_nothing_is_traced_where_nobody_asked() -> None:
+    store = MemoryStore()
+
+    run(store, world(OverAWire(), rules=OPEN_HAND), "Hello.")
+
+    assert not [e for e in entries(store) if isinstance(e.event, Traced)]
+    assert store.blobs == {}
+
+
+def test_a_trace_of_an_answer_that_a_person_stopped_is_kept_too() -> None:
+    store = MemoryStore()
+
+    class Slow:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield Sent("POST http://acme.test", b"{}")
+            yield Came(b"half")
+            yield TextDelta("So f")
+            await sessions[0].inbox.interrupt()
+            await anyio.sleep_forever()
+
+    async def story() -> list[tuple[bytes, bytes]]:
+        sessions.append(await opened(store, world(Slow(), trace=Trace())))
+        await sessions[0].inbox.say("Hello.")
+        await sessions[0].go()
+        return traced(store)
+
+    sessions = []
+
+    assert anyio.run(story) == [(b"{}", b"half")]
