@@ -87,8 +87,14 @@ Approve = Callable[[Question], Awaitable[bool | str]]
 class Session:
     """One conversation. Made by `Agent.session`; one turn runs at a time."""
 
-    def __init__(self, id_: str, engine: Engine, approve: Approve | None) -> None:
-        self.id, self._engine, self._approve = id_, engine, approve
+    def __init__(
+        self,
+        id_: str,
+        engine: Engine,
+        approve: Approve | None,
+        full: Callable[[str], str],
+    ) -> None:
+        self.id, self._engine, self._approve, self._full = id_, engine, approve, full
         self._busy = False
 
     @property
@@ -159,11 +165,13 @@ class Session:
         await self._engine.inbox.set_mode(mode)
 
     async def set_model(self, model: str) -> None:
-        """The model of the turns to come, as provider/model."""
-        await self._engine.inbox.choose_model(model)
+        """The model of the turns to come, as provider/model. Not while one runs."""
+        self._between_turns("model")
+        await self._engine.inbox.choose_model(self._full(model))
 
     async def set_effort(self, effort: Effort) -> None:
-        """How hard the model thinks from the next turn on: low, medium, high or max."""
+        """How hard the model thinks in the turns to come: low, medium, high or max."""
+        self._between_turns("effort")
         await self._engine.inbox.choose_effort(effort)
 
     @property
@@ -171,6 +179,12 @@ class Session:
         """The calls that wait for `answer`."""
         asked = (c for c in self.view.talk.calls if c.stage == "asked")
         return tuple(_question(self._engine.as_made(c.call), c.reason) for c in asked)
+
+    def _between_turns(self, what: str) -> None:
+        if self._busy or self._engine.running:
+            raise BadInput(
+                f"the {what} cannot be changed while a turn runs: wait, or stop it"
+            )
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -263,7 +277,7 @@ class Agent(Struct, frozen=True, kw_only=True):
                     await engine.inbox.choose_effort(self.effort)
                 if id_ and self.mode:
                     await engine.inbox.set_mode(self.mode)
-                yield Session(found, engine, self.approve)
+                yield Session(found, engine, self.approve, app.models.full)
         finally:
             await app.aclose()
 

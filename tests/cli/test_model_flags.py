@@ -107,6 +107,16 @@ def test_effort_goes_with_the_request_and_stays_with_the_session(
     assert efforts == ["low", "high", "high"]
 
 
+def test_what_is_saved_holds_for_every_session_to_come(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run("-m", "small", "--effort", "max", "--save", capfd=capfd)
+    found = run(capfd=capfd)
+
+    assert found["model"] == "mine/small"
+    assert served.bodies[-1]["reasoning_effort"] == "max"
+
+
 def test_a_host_and_a_port_move_a_provider_of_one_s_own(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +224,7 @@ def test_a_recorded_session_is_answered_again_without_a_server(
         ),
         (["-b", "nobody"], "there is no provider 'nobody'; there are anthropic, "),
         (["-m", "anthropic/claude-sonnet-5-5"], "set ANTHROPIC_API_KEY"),
+        (["--save"], "--save needs something to save"),
         (["--host", "here"], "of which provider: say -b ollama"),
         (["-b", "anthropic", "--port", "1"], "Anthropic runs on its own machines"),
         (["-i", "missing.png"], "'missing.png' cannot be read"),

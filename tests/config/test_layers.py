@@ -223,6 +223,13 @@ def test_the_command_line_says_so_too(
         ("[x]\nmodel = 'not this'\n", "model = \"a/b\"\n[x]\nmodel = 'not this'\n"),
         ("model = 'old'\n[x]\nmodel = 1\n", 'model = "a/b"\n[x]\nmodel = 1\n'),
         ("model = 'old'", 'model = "a/b"\n'),
+        (
+            "[models]\nmain = 'old' # x\nsmall = 's'\n",
+            "[models]\nmain = \"a/b\"\nsmall = 's'\n",
+        ),
+        ("[models]\nsmall = 's'\n\nmain='old'", "[models]\nsmall = 's'\n\nmain = \"a/b\""),
+        ("[models]\nsmall = 's'\n", "model = \"a/b\"\n[models]\nsmall = 's'\n"),
+        ("[models]\n[x]\nmain = 1\n", 'model = "a/b"\n[models]\n[x]\nmain = 1\n'),
     ],
 )
 def test_one_setting_is_remembered_and_the_rest_stays(

@@ -15,7 +15,9 @@ import pytest
 
 from refold import Agent, Effect, Reply, tool
 from refold.cli.main import main
+from refold.errors import BadInput
 from refold.testing.scripted import Reply as Line
+from refold.testing.scripted import ScriptedProvider
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
 from refold.values.usage import Usage
@@ -87,6 +89,31 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
             await started.wait()
         yield found
         done.set()
+
+
+def test_a_model_is_not_changed_under_a_running_turn(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        refused: list[str] = []
+        async with agent.session() as session:
+            async with session.stream("Go.") as frames:
+                async for _ in frames:
+                    for change in (
+                        session.set_model("script/own"),
+                        session.set_effort("low"),
+                    ):
+                        with pytest.raises(BadInput) as caught:
+                            await change
+                        refused.append(str(caught.value))
+                    break
+            await session.set_effort("low")
+        return refused
+
+    agent = Agent(provider=ScriptedProvider("Yes."), directory=tmp_path)
+
+    assert anyio.run(story) == [
+        "the model cannot be changed while a turn runs: wait, or stop it",
+        "the effort cannot be changed while a turn runs: wait, or stop it",
+    ]
 
 
 def test_a_session_goes_through_every_wire_and_a_program_and_back(

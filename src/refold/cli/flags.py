@@ -72,6 +72,7 @@ def _session() -> Parser:
     add("--host", help="where the provider's server runs, for one on a machine of yours")
     add("--port", type=int, help="and its port")
     add("--effort", choices=EFFORTS, help="how hard the model thinks")
+    add("--save", action="store_true", help="make this -m and --effort the default")
     add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL",
         help="asked while the model is down; can be given again")  # fmt: skip
     add("-i", "--image", action="append", default=[], metavar="FILE",

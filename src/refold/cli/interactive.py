@@ -1,6 +1,7 @@
 """A session in a terminal: open it, hand it to the line terminal, and come back."""
 
 from argparse import Namespace
+from functools import partial
 
 import anyio
 
@@ -8,6 +9,7 @@ from refold.app import App
 from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
+from refold.config.remember import remember
 from refold.journal.fold import View
 from refold.session.session import Session
 
@@ -54,6 +56,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         model=app.model_of(view),
         models=app.models.names(),
         choose_model=choose,
+        remember=partial(remember, app.paths.settings),
         new_session=another,
         tools=app.tools,
         rules=app.rules,

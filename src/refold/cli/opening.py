@@ -11,6 +11,7 @@ from refold.app import App, Wishes
 from refold.cli.flags import MODES
 from refold.config.load import load
 from refold.config.paths import paths
+from refold.config.remember import remember
 from refold.errors import BadInput
 from refold.journal.home import Home, started_in
 from refold.models import own_address
@@ -37,7 +38,10 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         schema=_schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
     )
-    return App(loaded.settings, places, os.environ, wishes)
+    app = App(loaded.settings, places, os.environ, wishes)
+    if found.save:
+        _save(found, app, places.settings)
+    return app
 
 
 async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
@@ -70,6 +74,19 @@ def _as_settings(found: Namespace) -> dict[str, object]:
         "permissions.ask": tuple(found.ask),
         "permissions.deny": tuple(found.deny),
     }
+
+
+def _save(found: Namespace, app: App, file: Path) -> None:
+    """--save: what was chosen here is the default from now on."""
+    model = named_model(found)
+    if not (model or found.effort):
+        raise BadInput(
+            "--save needs something to save: -m PROVIDER/MODEL, --effort, or both"
+        )
+    if model:
+        remember(file, "model", app.models.check(model))
+    if found.effort:
+        remember(file, "effort", found.effort)
 
 
 def named_model(found: Namespace) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from stage import EDIT, READ, RUN, WAIT, Unhurried, opened, surroundings
 
 from refold.cli.terminal.look import Look
@@ -17,6 +18,7 @@ from refold.errors import Unreachable
 from refold.journal import codec
 from refold.journal.events import (
     Answered,
+    EffortChosen,
     Granted,
     ModeChanged,
     ModelChosen,
@@ -80,13 +82,17 @@ class Evening:
         self.provider: Provider = ScriptedProvider(*lines)
         self.out = io.StringIO()
         self.screen = Screen(self.out, Look())
+        self.remembered: list[tuple[str, str]] = []
 
     async def session(self) -> Session:
         return await opened(self.provider, self.here, self.store, self.steps)
 
     async def converse(self, typist: Typist, first_words: str = "") -> int:
         session = await self.session()
-        around = surroundings(self.provider, self.here)
+        around = replace(
+            surroundings(self.provider, self.here),
+            remember=lambda *said: self.remembered.append(said),
+        )
         async with session:
             here = Conversation(session, around, self.screen, typist)
             return await here.converse(first_words)
@@ -332,6 +338,33 @@ def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:
         ModelChosen("script/two"),
         ModeChanged("accept-edits"),
     ]
+
+
+def test_a_model_and_an_effort_can_be_made_the_default(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening("One.")
+
+    rows = tonight.tell(
+        "/model two save",
+        "/effort",
+        "/effort high",
+        "/effort huge",
+        "/effort max save",
+        "exit",
+    )
+
+    assert rows[2:] == [
+        "From the next turn on: script/two",
+        "And in every session to come.",
+        "as the provider has it (low, medium, high, max)",
+        "From the next turn on: high",
+        "'huge' is no effort: low, medium, high, max",
+        "From the next turn on: max",
+        "And in every session to come.",
+    ]
+    assert tonight.remembered == [("model", "script/two"), ("effort", "max")]
+    assert tonight.events(EffortChosen) == [EffortChosen("high"), EffortChosen("max")]
 
 
 def test_clear_begins_a_new_session_and_keeps_the_old(

@@ -60,8 +60,8 @@ class Command(Struct, frozen=True):
 def commands() -> tuple[Command, ...]:
     return (
         Command("help", "what can be typed here", _help),
-        Command("model", "show the model, or choose another", _model, "[name]"),
-        Command("effort", "how hard the model thinks", _effort, f"[{'|'.join(EFFORTS)}]"),
+        Command("model", "show the model, or choose another", _model, "[name] [save]"),
+        Command("effort", "how hard it thinks", _effort, f"[{'|'.join(EFFORTS)}] [save]"),
         Command("mode", "how much runs unasked", _mode, f"[{'|'.join(MODES)}]"),
         Command("cost", "tokens and money of this session", _cost),
         Command("continue", "go on without new words", _continue),
@@ -111,10 +111,14 @@ async def _help(here: Conversation, rest: str) -> None:
 
 async def _model(here: Conversation, rest: str) -> None:
     around, view = here.around, here.session.view
-    if rest:
-        name = await around.choose_model(rest)
+    wanted, save = _to_save(rest)
+    if wanted:
+        name = await around.choose_model(wanted)
         await here.session.inbox.choose_model(name)
         here.screen.say(f"From the next turn on: {on_one_line(name)}", "dim")
+        if save:
+            around.remember("model", name)
+            here.screen.say("And in every session to come.", "dim")
         return
     now = view.about.model or around.model
     here.screen.say(f"{on_one_line(now) or 'none is set'} (/model NAME changes it)")
@@ -127,11 +131,21 @@ async def _effort(here: Conversation, rest: str) -> None:
     if not rest:
         here.screen.say(f"{now or 'as the provider has it'} ({', '.join(EFFORTS)})")
         return
-    effort = next((e for e in get_args(Effort) if e == rest), None)
-    if effort is None:
-        raise BadInput(f"{rest!r} is no effort: {', '.join(EFFORTS)}")
+    wanted, save = _to_save(rest)
+    effort = next((e for e in get_args(Effort) if e == wanted), None)
+    if not effort:
+        raise BadInput(f"{wanted!r} is no effort: {', '.join(EFFORTS)}")
     await here.session.inbox.choose_effort(effort)
     here.screen.say(f"From the next turn on: {effort}", "dim")
+    if save:
+        here.around.remember("effort", effort)
+        here.screen.say("And in every session to come.", "dim")
+
+
+def _to_save(rest: str) -> tuple[str, bool]:
+    """What was asked for, and whether `save` stands behind it."""
+    wanted, _, last = rest.rpartition(" ")
+    return (wanted.strip(), True) if wanted and last == "save" else (rest, False)
 
 
 async def _mode(here: Conversation, rest: str) -> None:

@@ -17,6 +17,10 @@ async def _only_this_model(name: str) -> str:
     raise BadInput(f"the model cannot be changed here, so {name!r} was not chosen")
 
 
+def _not_remembered(key: str, value: str) -> None:
+    raise BadInput(f"{key} = {value!r} cannot be made the default here")
+
+
 async def _only_this_session() -> Session:
     raise BadInput("a new session cannot be started here: quit, and start refold again")
 
@@ -24,7 +28,8 @@ async def _only_this_session() -> Session:
 class Surroundings(Struct, frozen=True, kw_only=True):
     """`choose_model` gives the full name, provider/model, or raises `BadInput`.
 
-    The terminal records the choice itself. `new_session` opens another session
+    The terminal records the choice itself.
+    `remember` makes a setting the default of every session to come. `new_session` opens another session
     in the same directory; the terminal closes the one it leaves, and any that it
     asked for; the first one stays its giver's to close as well. `rules`, `mode`, `outside`
     and `names` are what calls are judged by: from them follows which rule can be offered.
@@ -33,6 +38,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     model: str = ""  # the one in use until a person chooses another
     models: Sequence[str] = ()  # names to offer and to complete
     choose_model: Callable[[str], Awaitable[str]] = _only_this_model
+    remember: Callable[[str, str], None] = _not_remembered
     new_session: Callable[[], Awaitable[Session]] = _only_this_session
     tools: Sequence[Tool] = ()
     rules: Sequence[Rule] = ()
