@@ -68,14 +68,14 @@ def tools() -> str:
 def settings() -> str:
     """Every table of the settings file, with its keys."""
     from refold.config import settings as module
-    from refold.provider import prices
-    from refold.provider.command import templates
+    from refold.provider import override
+    from refold.provider.command import given
 
     whole = [node for node in classes(module) if node.name == "Settings"]
     others = [node for node in classes(module) if node.name != "Settings"]
     found = [structure(module, node) for node in [*whole, *others]]
-    found += [structure(prices, n) for n in classes(prices) if n.name == "Override"]
-    found += [structure(templates, node) for node in classes(templates)]
+    found += [structure(override, node) for node in classes(override)]
+    found += [structure(given, node) for node in classes(given)]
     return "\n\n".join(found)
 
 
@@ -93,6 +93,27 @@ def providers() -> str:
         "|---|---|---|---|---|",
     ]
     return "\n".join([*head, *rows])
+
+
+def backends() -> str:
+    """The built-in command lines, and why their own tools can do nothing."""
+    from refold.provider.command.builtin import backends as built_in
+
+    rows = [
+        f"| `{spec.name}/MODEL` | `{spec.argv[0]}` | {how_to(spec.install)} "
+        f"| {spec.tools_off_by or 'nothing: it is refused'} |"
+        for spec in built_in()
+    ]
+    head = [
+        "| model | program | how to get it | its own tools are off by |",
+        "|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows])
+
+
+def how_to(text: str) -> str:
+    """A command to type, or a sentence."""
+    return text if text.startswith("get ") else code(text)
 
 
 def code(*names: str) -> str:
@@ -168,6 +189,7 @@ def comment(lines: list[str], field: ast.AnnAssign) -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "backends": backends,
     "events": events,
     "parts": parts,
     "providers": providers,

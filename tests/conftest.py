@@ -54,6 +54,7 @@ def home(
     for name in ("CONFIG", "DATA", "STATE", "CACHE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(found / f".{name.lower()}"))
     monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     monkeypatch.setenv("CANARY_API_KEY", CANARY)
     return found
 

@@ -42,7 +42,6 @@ from refold.place.files import DiskFiles
 from refold.prompts.system import Surroundings, system
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
-from refold.session.secrets import Masks
 from refold.session.session import Session
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
@@ -76,14 +75,14 @@ class App:
         self.settings, self.paths, self.wishes = settings, paths, wishes
         self.directory = os.path.realpath(wishes.directory)
         self.home = Home(paths.data / "sessions")
-        self._keys = stored_keys(paths.credentials)
-        self.models = Models(settings, paths, environ, self._keys, wishes)
+        keys = stored_keys(paths.credentials)
+        self.models = Models(settings, paths, environ, keys, wishes)
         self.tools = builtin() if wishes.tools is None else wishes.tools
         self.rules = rules(settings, self.tools)
         self._policies = policies(settings, wishes.schema)
         self._files = DiskFiles(wishes.directory, wishes.more_roots)
         self._commands = PlainCommands(environ)
-        self._masks = Masks(self.models.secrets())
+        self._masks = self.models.masks
 
     async def start(self) -> tuple[str, Session]:
         """A new session in the wished directory, and its id."""

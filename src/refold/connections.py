@@ -5,25 +5,32 @@ ends with a sentence and the words of the person are not lost.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
 
+from refold.config.keys import Keys
 from refold.config.paths import Paths
 from refold.config.settings import Provider as OwnProvider
 from refold.config.settings import Settings
 from refold.errors import BadInput, Refused
 from refold.provider import catalog
 from refold.provider.catalog import Connected, ProviderSpec
+from refold.provider.command.keys import key_names
 from refold.provider.command.spec import CommandSpec
+from refold.provider.misnamed import no_provider
+from refold.provider.plugged import Plugged, plugged
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, Patient
 from refold.provider.spec import Quirks
+from refold.session.secrets import Masks
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from refold.provider.late import Late
 
 SMALL = "local/"
 SCRIPT = "script/"
@@ -46,9 +53,15 @@ class Connections:
         script: "Path | None" = None,
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
-        self._keys, self._script = keys, script
+        self._script = script
         self.known = _known(settings)
+        of_servers = {name for spec in self.known for name in spec.secret_envs}
+        self._secrets = of_servers | key_names(settings.commands)
+        held = (environ.get(name, "") for name in self._secrets)
+        self.masks = Masks((*held, *keys.values()))  # every key we hold, once we hold it
+        self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[str, Provider] = {}
+        self._late: dict[str, Late] = {}
         self._closing: list[Connected] = []
 
     def provider(self, name: str) -> Provider:
@@ -63,6 +76,12 @@ class Connections:
         if name not in self._open:
             self._open[name] = self._connected(name)
         return self._open[name]
+
+    def check(self, name: str) -> None:
+        """Raises `BadInput` where nobody can be asked. Waits for a key that takes long."""
+        self.connect(name)
+        if name in self._late:
+            self._late[name].now()
 
     def installed(self) -> tuple[str, ...]:
         """The embedded models that are on this machine."""
@@ -87,13 +106,10 @@ class Connections:
         found = named(name, own(self._settings.commands))
         if found is not None:
             return Named(*found)
+        if (brought := plugged(first)) is not None:
+            return Named(brought, name.partition("/")[2])
         names += [*(spec.name for spec in backends()), "command", "local"]
-        near = get_close_matches(first, names, cutoff=0.5)
-        if near:
-            raise BadInput(
-                f"there is no provider {first!r}; did you mean {' or '.join(near)}?"
-            )
-        raise BadInput(f"there is no provider {first!r}; there are {', '.join(names)}")
+        raise no_provider(first, names)
 
     def _connected(self, name: str) -> Provider:
         if not name:
@@ -104,26 +120,39 @@ class Connections:
             return self._kept(self._embedded(name))
         http = self._settings.http
         backoff = Backoff(retries=http.retries, longest=http.longest_wait)
-        spec, model = self.named(name)
-        served = isinstance(spec, ProviderSpec)
-        found = self._server(spec, model) if served else self._program(spec, model)
-        return Patient(found, backoff)
+        match self.named(name):
+            case (ProviderSpec() as spec, model):
+                return Patient(self._server(spec, model), backoff)
+            case (CommandSpec() as spec, model):
+                return Patient(self._program(spec, model), backoff)
+            case (Plugged(make=make), model):
+                return Patient(make(model, self._environ), backoff)
 
     def _server(self, spec: ProviderSpec, model: str) -> Provider:
-        from refold.provider.text_protocol.choose import calling
+        from refold.provider.text_protocol.choose import calling, chosen
 
-        keyed = catalog.has_key(spec, self._environ)  # the environment goes first
         own = self._settings.providers.get(spec.name, OwnProvider())
-        http = self._settings.http
-        found = catalog.connect(
+        reach = partial(self._reached, spec, own.window)
+        if self.keys.takes_asking(spec):
+            from refold.provider.late import Late
+
+            found: Connected = Late(reach)
+            self._late[f"{spec.name}/{model}"] = found
+        else:
+            found = reach()
+        how = chosen(model, own.tools, own.text_tools)
+        return calling(self._kept(found), spec.name, spec.wire, model, how)
+
+    def _reached(self, spec: ProviderSpec, window: int) -> Connected:
+        held = self.keys.find(spec)
+        return catalog.connect(
             spec,
             self._environ,
-            key="" if keyed else self._keys.get(spec.name, ""),
-            idle=http.idle,
-            connecting=http.connect,
-            window=own.window,
+            key=held.given if held else "",
+            idle=self._settings.http.idle,
+            connecting=self._settings.http.connect,
+            window=window,
         )
-        return calling(self._kept(found), spec.name, spec.wire, model, own.tools)
 
     def _program(self, spec: CommandSpec, model: str) -> Provider:
         from refold.provider.command.backends import connect
@@ -137,6 +166,7 @@ class Connections:
             environ=self._environ,
             talk=Talk(set_.context, set_.format, set_.window),
             patience=Patience(idle=self._settings.http.idle),
+            secrets=self._secrets,
         )
         return TextProtocol(found)
 
@@ -170,7 +200,7 @@ class Connections:
 class Named(NamedTuple):
     """What a name of a model means."""
 
-    spec: ProviderSpec | CommandSpec
+    spec: ProviderSpec | CommandSpec | Plugged
     model: str
 
     @property

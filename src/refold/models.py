@@ -18,7 +18,8 @@ from refold.connections import SCRIPT, SMALL, Connections
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
-from refold.provider.command.spec import CommandSpec
+from refold.provider.figures import Figures
+from refold.provider.kept_lists import directory_in
 from refold.provider.port import Provider
 from refold.session.secrets import Masks
 from refold.tools.contract import Tool
@@ -83,15 +84,19 @@ class Models:
         keys: Mapping[str, str],
         asked: Asked,
     ) -> None:
-        self._settings, self._environ, self._keys = settings, environ, keys
+        self._settings, self._environ = settings, environ
         self._asked = asked
         self._connections = Connections(settings, paths, environ, keys, asked.script)
+        windows = {name: own.window for name, own in settings.providers.items()}
+        lists = directory_in(paths.state)
+        self._figures = Figures(environ, settings.prices, windows, lists)
         self._chains: dict[str, Provider] = {}
         self._fixed: Provider | None = asked.provider
         self._tape: Tape | None = None
         if asked.record or asked.replay:
             self._take_out_the_cassette(asked.record, asked.replay)
-        self._offline: tuple[str, ...] | None = None  # what needs no key
+        self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
+        self._fallback = tuple(map(self.full, settings.fallback))
 
     @property
     def scripted(self) -> bool:
@@ -124,9 +129,7 @@ class Models:
         """`name` in full. Raises `BadInput` where it could not be asked anything."""
         found = self.full(name)
         if self._asked.replay is None:
-            self._connections.connect(found)
-        for link in self._settings.fallback:
-            self.full(link)
+            self._connections.check(found)
         return found
 
     def names(self) -> tuple[str, ...]:
@@ -146,25 +149,21 @@ class Models:
             found = self._connections.named(name)
         except BadInput:
             return Profile()
-        return Profile(self._window(found.spec, found.model))
+        return Profile(self._figures.window(found.spec, found.model))
 
     def price(self, name: str, usage: Usage) -> float | None:
         """What that much of a model costs, in US dollars; None: not known."""
-        from refold.provider.prices import price, runs_here
-
         if name.startswith(SCRIPT):
             return None
         if name.startswith(SMALL):
-            model = name.removeprefix(SMALL)
-            return price("local", model, usage, self._settings.prices, here=True)
+            rates = self._figures.rates_here(name.removeprefix(SMALL))
+            return rates and rates.cost(usage)
         try:
             spec, model = self._connections.named(name)
-            here = isinstance(spec, ProviderSpec) and runs_here(
-                spec, catalog.address(spec, self._environ), model
-            )
         except BadInput:
             return None
-        return price(spec.name, model, usage, self._settings.prices, here=here)
+        rates = self._figures.rates(spec, model)
+        return rates and rates.cost(usage)
 
     def provider(self, name: str) -> Provider:
         """Who answers for `name`. Never raises; the answer may be why not."""
@@ -175,12 +174,10 @@ class Models:
 
         return Recording(found, self._tape)
 
-    def secrets(self) -> tuple[str, ...]:
-        """Every key we hold, so that none is ever written."""
-        specs = self._connections.known
-        names = (name for spec in specs for name in spec.secret_envs)
-        found = (self._environ.get(name, "") for name in names)
-        return tuple(key for key in (*found, *self._keys.values()) if key)
+    @property
+    def masks(self) -> Masks:
+        """What must never be written: every key we hold, and those we come to hold."""
+        return self._connections.masks
 
     async def aclose(self) -> None:
         await self._connections.aclose()
@@ -188,7 +185,7 @@ class Models:
     def _take_out_the_cassette(self, record: "Path | None", replay: "Path | None") -> None:
         from refold.provider.cassette import Replaying, Tape
 
-        mask = Masks(self.secrets()).mask
+        mask = self.masks.mask
         if replay is not None:
             self._fixed = Replaying(replay, NOT_REPLAYED, mask)
         if record is not None:
@@ -196,44 +193,37 @@ class Models:
 
     def _chain(self, name: str) -> Provider:
         """The model, and behind it those to be asked while it is down."""
-        others = [each for each in self._settings.fallback if self.full(each) != name]
+        others = [each for each in self._fallback if each != name]
         if not others or not name or name.startswith(SCRIPT):
             return self._connections.provider(name)
         if name not in self._chains:
             from refold.provider.fallback import Fallback
 
-            links = [name, *map(self.full, others)]
             connect = self._connections.connect
-            self._chains[name] = Fallback([(n, partial(connect, n)) for n in links])
+            links = [(each, partial(connect, each)) for each in (name, *others)]
+            self._chains[name] = Fallback(links)
         return self._chains[name]
 
-    def _window(self, spec: ProviderSpec | CommandSpec, model: str) -> int:
-        from refold.provider.prices import find, override
-
-        own = override(spec.name, model, self._settings.prices)
-        of_all = self._settings.providers.get(spec.name)
-        listed = find(spec.name, model)
-        found = (own and own.window) or (of_all and of_all.window)
-        found = found or (listed and listed.window) or 0
-        if found or not isinstance(spec, ProviderSpec):
-            return found
-        return catalog.window_of(spec, model)
-
     def _found(self) -> str:
-        """A key in the environment, then Ollama, then an embedded model."""
+        """What there is a key for, then Ollama, then an embedded model."""
+        keys = self._connections.keys
         for spec in self._connections.known:
             if spec.wire == "openai-responses" and self._moved(spec):
                 continue  # a server that only resembles OpenAI's speaks Chat
-            keyed = catalog.has_key(spec, self._environ) or spec.name in self._keys
-            if spec.model and keyed:
+            if spec.model and keys.at_hand(spec):
                 return f"{spec.name}/{spec.model}"
         if self._offline is None:  # asked once: nobody is kept waiting twice
-            found = ollama_models(self._environ)
+            found = (*self._of_keyring(), *ollama_models(self._environ))
             self._offline = (*found, *self._connections.installed())
         return next(iter(self._offline), "")
 
+    def _of_keyring(self) -> tuple[str, ...]:
+        known = [s for s in self._connections.known if s.model and not self._moved(s)]
+        found = self._connections.keys.first_in_keyring(known)
+        return (f"{found.name}/{found.model}",) if found else ()
+
     def _moved(self, spec: ProviderSpec) -> bool:
-        return catalog.address(spec, self._environ) != spec.base_url
+        return catalog.moved(spec, self._environ)
 
 
 def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
@@ -242,13 +232,14 @@ def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
     Raises `BadInput` for one that does not run on a machine of one's own.
     """
     spec = catalog.find(provider)
-    if not (spec.keyless or spec.wire == "ollama"):
+    if not spec.own:
         raise BadInput(
             f"{spec.label} runs on its own machines: --host and --port are for a server "
             f"of yours; set [providers.{spec.name}] base_url for another address"
         )
     old = urlsplit(spec.base_url)
-    where = f"{host or old.hostname}:{port or old.port}"
+    where = f"[{host}]" if ":" in host else host or old.hostname
+    where = f"{where}:{port or old.port}"
     return spec.name, f"{old.scheme}://{where}{old.path}"
 
 

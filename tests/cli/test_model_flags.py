@@ -128,6 +128,28 @@ def test_a_host_and_a_port_move_a_provider_of_one_s_own(
     assert found["cost"] == 0.0  # it runs here
 
 
+@pytest.mark.parametrize(("host", "seen"), [("::1", "[::1]:11434"), ("box", "box:11434")])
+def test_a_host_is_told_to_a_program_by_its_variable_and_to_us_by_its_address(
+    host: str,
+    seen: str,
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    program = tmp_path / "bin" / "ollama"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "I am at $OLLAMA_HOST"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    found = run("-b", "ollama-cli", "-m", "m", "--host", host, capfd=capfd)
+    other = run("-b", "ollama", "-m", "m", "--host", host, "--port", "1", capfd=capfd)
+
+    assert host in found["text"]
+    assert f"http://{seen.partition(':114')[0]}:1" in other["reason"]
+
+
 def test_a_fallback_is_asked_while_the_main_model_is_down_and_the_result_says_so(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,7 +244,7 @@ def test_a_recorded_session_is_answered_again_without_a_server(
             ["-m", "antropic/claude"],
             "there is no provider 'antropic'; did you mean anthropic",
         ),
-        (["-b", "nobody"], "there is no provider 'nobody'; there are anthropic, "),
+        (["-b", "nobody"], "there is no provider 'nobody'; refold models --all lists them"),
         (["-m", "anthropic/claude-sonnet-5-5"], "set ANTHROPIC_API_KEY"),
         (["--save"], "--save needs something to save"),
         (["--host", "here"], "of which provider: say -b ollama"),

@@ -12,6 +12,7 @@ import pytest
 from refold.cli.models import add_models, run
 from refold.cli.models_table import Row, lines, short
 from refold.errors import BadInput
+from refold.provider.catalog import find
 from refold.provider.known import Step
 from refold.provider.prices import Rates
 from tests.provider.list_server import Pages, list_server
@@ -223,7 +224,7 @@ def test_what_went_wrong_with_one_provider_hides_no_other(
         assert models() == 0
 
     told = capfd.readouterr()
-    assert "openai/gpt-new" in told.out
+    assert "openai-chat/gpt-new" in told.out
     assert "mistral/mistral-large-4" in told.out
     assert told.err.count("refold: ") == 1
     assert "MISTRAL_API_KEY" in told.err
@@ -242,9 +243,53 @@ def test_a_name_from_a_server_cannot_order_the_screen_about(
     assert len(told.splitlines()) == 6  # the name has one for itself
 
 
-def test_an_unknown_provider_is_told_with_the_nearest() -> None:
-    with pytest.raises(BadInput, match="did you mean gemini"):
-        models("gemni")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gemni", "there is no provider 'gemni'; did you mean gemini"),
+        ("antropic", "there is no provider 'antropic'; did you mean anthropic"),
+        ("zzz", "there is no provider 'zzz'; refold models --all lists them"),
+    ],
+)
+def test_an_unknown_provider_is_told_with_the_nearest(name: str, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        models(name)
+
+    assert str(caught.value).startswith(says)
+    assert len(str(caught.value)) < 80
+
+
+def test_the_main_model_is_marked_where_nobody_set_it_too(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings('[models]\nbig = "mistral/large"\njudge = "nobody/judge"\n')
+    monkeypatch.setenv("MISTRAL_API_KEY", "k")
+    found = find("mistral").model
+    with list_server({"/models": {"data": [{"id": found}, {"id": "other"}]}}) as server:
+        monkeypatch.setenv("MISTRAL_BASE_URL", server.url)
+        models("mistral", "--json")
+
+    told = rows(capfd.readouterr().out)
+    assert {name: row["marks"] for name, row in told.items()} == {
+        f"mistral/{found}": ["main"],
+        "mistral/large": ["big"],
+        "mistral/other": [],
+    }
+
+
+def test_of_two_wires_to_a_server_the_one_that_is_used_is_shown(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
+) -> None:
+    """A server that only resembles OpenAI's is asked by the wire that most speak."""
+    with list_server(OPENAI) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        models("--json")
+
+    told = rows(capfd.readouterr().out)
+    assert {name: row["marks"] for name, row in told.items() if "gpt" in name} == {
+        "openai-chat/gpt-6.1-sol": ["main"],
+        "openai-chat/gpt-new": [],
+    }
 
 
 def test_nothing_to_show_is_said(capfd: pytest.CaptureFixture[str]) -> None:

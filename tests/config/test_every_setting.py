@@ -375,7 +375,16 @@ PATHS = {
 
 
 def test_every_setting_of_a_provider_is_tried_below() -> None:
-    tried = {"wire", "base_url", "key_env", "tools", "window", "quirks"}
+    tried = {
+        "wire",
+        "base_url",
+        "key_env",
+        "key_command",
+        "tools",
+        "text_tools",
+        "window",
+        "quirks",
+    }
     assert set(flat(Provider())) == tried
 
 
@@ -386,6 +395,18 @@ async def of_mine(build: Build, lines: Line | str, **settings: object) -> tuple[
         given = mine(providers__mine__base_url=server.url, **settings)
         async with build(settings=given).session() as session:
             return await session.run("Go."), server.heard[0]
+
+
+def test_the_name_of_a_provider_knows_no_capitals(build: Build) -> None:
+    async def asked() -> str:
+        async with wire_server(answer("openai-chat", Line("Hi."))) as server:
+            own = {
+                "providers.MyOwn.wire": "openai-chat",
+                "providers.MyOwn.base_url": server.url,
+            }
+            return await said_by(build(settings=own, model="myOwn/M"))
+
+    assert anyio.run(asked) == "answered: "
 
 
 def test_a_quirk_of_a_server_is_heeded_and_a_misspelt_one_named(build: Build) -> None:
@@ -400,13 +421,21 @@ def test_a_quirk_of_a_server_is_heeded_and_a_misspelt_one_named(build: Build) ->
 
 
 @pytest.mark.parametrize(
-    ("how", "offered"), [("native", True), ("auto", True), ("text", False)]
+    ("how", "offered"),
+    [
+        ({"tools": "native"}, True),
+        ({"tools": "auto"}, True),
+        ({"tools": "text"}, False),
+        ({"text_tools": ["other", "m*"]}, False),
+        ({"text_tools": ["other"]}, True),
+    ],
 )
 def test_tools_are_offered_in_the_way_that_is_set(
-    how: str, offered: bool, build: Build
+    how: dict[str, object], offered: bool, build: Build
 ) -> None:
     async def asked() -> dict[str, Any]:
-        _, heard = await of_mine(build, "Hi.", providers__mine__tools=how)
+        given = {f"providers__mine__{key}": value for key, value in how.items()}
+        _, heard = await of_mine(build, "Hi.", **given)
         return json.loads(heard.body)
 
     body = anyio.run(asked)

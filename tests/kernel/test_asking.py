@@ -1,6 +1,7 @@
 """What a model is asked with, and what is made of its answer: shape, size, price, trace."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator
 
 import anyio
@@ -16,12 +17,24 @@ from refold.engine.policies.stopping import stopping
 from refold.engine.policies.window import in_window
 from refold.engine.tracing import Trace
 from refold.engine.world import World
-from refold.errors import Unreachable
+from refold.errors import JournalError, Unreachable
 from refold.journal.events import ModelAnswered, Rejected, Traced
 from refold.journal.fold import View
 from refold.journal.store import MemoryStore
 from refold.journal.traced import wire_calls
-from refold.provider.port import Came, Delta, Done, Provider, Request, Sent, TextDelta
+from refold.provider.port import (
+    Came,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Sent,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.session.recorder import Recorder
+from refold.session.secrets import Masks
+from refold.session.session import Session
 from refold.testing.scripted import Reply, ScriptedProvider
 from refold.tools.contract import Picture, tool
 from refold.tools.contract import Reply as ToolReply
@@ -31,12 +44,14 @@ from refold.values.tools import Effect
 from refold.values.usage import Usage
 from refold.views.result import result
 from tests.kernel.house import (
+    BOOK,
     OPEN_HAND,
     WEATHER,
-    converse_once,
+    book,
     entries,
     opened,
     run,
+    weather,
     world,
 )
 
@@ -194,6 +209,55 @@ def test_what_a_provider_says_of_cost_and_who_answered_goes_before_what_we_know(
     assert [(m, s.cost) for m, s in view.account.by_model] == [("acme/two", 0.25)]
 
 
+def test_an_empty_answer_has_to_be_paid_for_like_any_other() -> None:
+    class Thinking:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield ThinkingDelta("Hm.")
+            yield Done(Usage(fresh=10, output=5), model="m")
+
+    view = run(
+        MemoryStore(), world(Thinking(), price=lambda _, used: used.fresh / 10), "Hi."
+    )
+
+    assert (view.turn.outcome, view.turn.spent.cost) == ("failed", 1.0)
+    assert view.account.spent.usage == Usage(fresh=10, output=5)
+
+
+@pytest.mark.parametrize(("price", "cost"), [(0.0, 0.0), (2.0, None), (None, None)])
+def test_an_answer_that_was_stopped_costs_nobody_knows_what_unless_it_is_free(
+    price: float | None, cost: float | None
+) -> None:
+    class Slow:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield TextDelta("So f")
+            await sessions[0].inbox.interrupt()
+            await anyio.sleep_forever()
+
+    async def story() -> View:
+        sessions.append(await opened(MemoryStore(), world(Slow(), price=lambda *_: price)))
+        await sessions[0].inbox.say("Hello.")
+        return await sessions[0].go()
+
+    sessions: list[Session] = []
+
+    assert anyio.run(story).account.spent.cost == cost
+
+
+def test_who_really_answered_is_kept_where_it_is_another() -> None:
+    class Routed:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield TextDelta("Hi.")
+            yield Done(model=names.pop(0))
+
+    store, names = MemoryStore(), ["auto", "deep-9"]
+
+    run(store, world(Routed(), model="acme/auto"), "One.")
+    run(store, world(Routed(), model="acme/auto"), "Two.")
+
+    found = [e.event.served for e in entries(store) if isinstance(e.event, ModelAnswered)]
+    assert found == ["", "deep-9"]
+
+
 def test_a_refusal_says_why_where_the_provider_does() -> None:
     class Refusing:
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -275,17 +339,10 @@ def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
         ScriptedProvider([("camera", "{}")], "Blue.", "Still blue."),
         MemoryStore(),
     )
-    given = world(provider, tools=(camera,))
+    run(store, world(provider, tools=(camera,)), "Look up.")
+    store.blobs.clear()
 
-    async def story() -> View:
-        session = await opened(store, given)
-        await session.inbox.say("Look up.")
-        await session.go()
-        store.blobs.clear()
-        await session.inbox.say("And now?")
-        return await session.go()
-
-    view = anyio.run(story)
+    view = run(store, world(provider, tools=(camera,)), "And now?")
 
     assert view.turn.answer == "Still blue."
     assert provider.heard[-1].pictures == {}
@@ -295,19 +352,45 @@ def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
     ]
 
 
+def test_a_picture_is_read_once_a_turn_however_many_steps_it_has() -> None:
+    class Counting(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.got = Counter[str]()
+
+        async def get(self, name: str) -> bytes:
+            self.got[name] += 1
+            return await super().get(name)
+
+    store = Counting()
+    provider = ScriptedProvider([("camera", "{}")], [WEATHER], [BOOK], "Blue.", "Still.")
+
+    run(store, world(provider, tools=(camera, weather, book)), "Look up.")
+    assert set(store.got.values()) == {1}
+    run(store, world(provider, tools=(camera, weather, book)), "And now?")
+
+    assert set(store.got.values()) == {2}
+    assert all(request.pictures for request in provider.heard[1:])
+
+
 # Traces. -------------------------------------------------------------------------------
 
 
 class OverAWire:
-    """Tells what goes over its wire: a body that grows, and two pieces back."""
+    """Tells what goes over its wire: a body that grows, and two pieces back.
 
-    def __init__(self, *failing: int) -> None:
-        self._failing, self.asked = failing, 0
+    Before it, what stays the same goes to `too`, as a program's instructions do.
+    """
+
+    def __init__(self, *failing: int, too: str = "") -> None:
+        self._failing, self._too, self.asked = failing, too, 0
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         self.asked += 1
         if request.trace:
             told = json.dumps([s.message.text for s in request.messages])
+            if self._too:
+                yield Sent(self._too, INSTRUCTIONS)
             yield Sent("POST http://acme.test", told.encode())
             yield Came(b"first ")
         if self.asked in self._failing:
@@ -316,6 +399,23 @@ class OverAWire:
         if request.trace:
             yield Came(b"second")
         yield Done(Usage(fresh=1))
+
+
+INSTRUCTIONS = b"Be brief. " * 100
+
+
+def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
+    """A traced session: these words in turn, each to the next of the providers."""
+
+    async def story() -> None:
+        house, trace = iter([*providers, *providers[-1:] * len(words)]), Trace()
+        record = Recorder(store, masks=Masks(()), clock=lambda: 0.0)
+        session = await Session.open(record, lambda _: world(next(house), trace=trace))
+        for said in words:
+            await session.inbox.say(said)
+            await session.go()
+
+    anyio.run(story)
 
 
 def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
@@ -342,15 +442,51 @@ def test_a_traced_call_can_be_read_again_byte_for_byte_also_one_that_failed() ->
     assert [came for _, came in found] == [b"first second", b"first ", b"first second"]
 
 
-def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk() -> None:
-    store, steps = MemoryStore(), 40
-    given = world(OverAWire(), trace=Trace())
+@pytest.mark.parametrize("too", ["", "file system.md"])
+def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk(too: str) -> None:
+    store = MemoryStore()
 
-    run(store, given, *(f"{n} " * 200 for n in range(steps)))
-    anyio.run(converse_once, store, given, "more")
+    turns(store, [OverAWire(too=too)], *(f"{n} " * 200 for n in range(40)))
 
+    calls = [*wire_calls(entries(store), store.blobs.__getitem__)]
+    last = calls[-1]
+    assert (last.to, len(json.loads(last.request))) == ("POST http://acme.test", 79)
+    assert {call.request for call in calls if call.to == too} <= {INSTRUCTIONS}
     sizes = sum(len(blob) for blob in store.blobs.values())
-    assert sizes < 60 * 1000  # forty of some 600 bytes; whole ones would be 20 times that
+    assert sizes < 40 * 1000  # forty of some 600 bytes; whole ones would be 20 times that
+
+
+def test_of_many_addresses_only_the_last_ones_are_remembered() -> None:
+    store = MemoryStore()
+    anew = [OverAWire(too=f"POST http://acme.test/{n}") for n in (*range(40), 39, 0)]
+
+    turns(store, anew, *("Hello." for _ in anew))
+
+    found = [e.event for e in entries(store) if isinstance(e.event, Traced)]
+    alike = {event.to.rpartition("/")[2]: event.same for event in found}
+    assert (alike["39"], alike["0"]) == (len(INSTRUCTIONS), 0)
+
+
+def test_what_was_not_kept_of_a_trace_is_kept_the_next_time() -> None:
+    class Full:
+        async def put(self, blob: bytes) -> str:
+            raise JournalError("full")
+
+    async def story() -> list[Traced]:
+        trace.take(Sent("POST http://acme.test", b"one"))
+        with pytest.raises(JournalError):
+            await trace.told(Full())
+        trace.take(Sent("POST http://acme.test", b"one, two"))
+        return await trace.told(store)
+
+    trace, store = Trace(), MemoryStore()
+
+    found = anyio.run(story)
+
+    assert [(event.same, store.blobs[event.request]) for event in found] == [
+        (0, b"one"),
+        (3, b", two"),
+    ]
 
 
 def test_nothing_is_traced_where_nobody_asked() -> None:
@@ -379,6 +515,6 @@ def test_a_trace_of_an_answer_that_a_person_stopped_is_kept_too() -> None:
         await sessions[0].go()
         return traced(store)
 
-    sessions = []
+    sessions: list[Session] = []
 
     assert anyio.run(story) == [(b"{}", b"half")]

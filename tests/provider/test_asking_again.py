@@ -196,3 +196,18 @@ def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
 
     assert words(found) == "Yes."
     assert [type(d) for d in found[:4]] == [Sent, Came, Retrying, Sent]
+
+
+def test_what_is_asked_again_is_closed_with_its_patience() -> None:
+    class Closing(FaultyProvider):
+        closed = False
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    inner = Closing("Yes", fault=Overloaded("busy"))
+
+    anyio.run(patient(inner).aclose)
+
+    assert inner.closed
+    anyio.run(patient(FaultyProvider("Yes", fault=Overloaded("busy"))).aclose)

@@ -5,7 +5,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from refold.errors import (
     Unreachable,
 )
 from refold.provider.cassette import Recording, Replaying, Tape
-from refold.provider.cassette_lines import Mask, joined, unmasked
+from refold.provider.cassette_requests import Mask, unmasked
+from refold.provider.cassette_writing import joined
 from refold.provider.port import (
     CallDelta,
     Came,
@@ -417,6 +418,33 @@ def test_an_answer_that_a_person_stopped_ends_there_again(file: Path) -> None:
     assert found == [TextDelta("Y")]
 
 
+def test_who_reads_no_further_than_the_end_has_stopped_nothing(file: Path) -> None:
+    async def use() -> None:
+        async with aclosing(recording(Fixed([Done()]), file).stream(ASK)) as deltas:
+            async for _ in deltas:
+                break
+
+    anyio.run(use)
+
+    assert lines(file)[-1] == {"answered": 1, "deltas": [{"delta": "done"}]}
+
+
+class Closing(ScriptedProvider):
+    closed = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def test_what_is_recorded_is_closed_with_its_recording(file: Path) -> None:
+    inner = Closing("Yes.")
+
+    anyio.run(recording(inner, file).aclose)
+
+    assert inner.closed
+    anyio.run(recording(ScriptedProvider("Yes."), file.with_name("x")).aclose)
+
+
 def test_a_cancelled_call_is_written_too(file: Path) -> None:
     async def stop() -> None:
         with anyio.move_on_after(0.02):
@@ -481,6 +509,87 @@ def test_a_file_that_vanished_is_told_and_not_made_anew(file: Path) -> None:
     with pytest.raises(Refused, match="cannot be written"):
         told(provider, ASK)
     assert not file.exists()
+
+
+def fills_up(file: Path) -> None:
+    """Whoever goes on writing to `file` is told that the disk is full."""
+    os.unlink(file)
+    file.symlink_to("/dev/full")
+
+
+full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+
+
+async def left_early(provider: Provider, file: Path) -> str:
+    async with aclosing(provider.stream(ASK)) as deltas:
+        async for _ in deltas:
+            fills_up(file)
+            break
+    return "left"
+
+
+async def cancelled(provider: Provider, file: Path) -> str:
+    with anyio.CancelScope() as scope:
+        async with aclosing(provider.stream(ASK)) as deltas:
+            async for _ in deltas:
+                fills_up(file)
+                scope.cancel()
+    return "cancelled" if scope.cancelled_caught else "went on"
+
+
+async def failed(provider: Provider, file: Path) -> str:
+    try:
+        async with aclosing(provider.stream(ASK)) as deltas:
+            async for _ in deltas:
+                fills_up(file)
+    except Overloaded as error:
+        return str(error)
+    return "went on"
+
+
+@full_disk
+@pytest.mark.parametrize(
+    ("end", "what"), [(left_early, "left"), (cancelled, "cancelled"), (failed, "busy")]
+)
+def test_a_full_disk_hides_no_other_end_and_is_told_at_the_next_call(
+    end: Callable[[Provider, Path], Awaitable[str]], what: str, file: Path
+) -> None:
+    inner = Fixed([TextDelta("Ye"), TextDelta("s"), Overloaded("busy")], [Done()])
+    provider = recording(inner, file)
+
+    async def use() -> str:
+        ended = await end(provider, file)
+        with pytest.raises(Refused, match=r"No space left.* record to a new file"):
+            await heard(provider, ASK)
+        return ended
+
+    assert anyio.run(use) == what
+
+
+@full_disk
+def test_a_full_disk_is_told_at_once_where_nothing_else_is(file: Path) -> None:
+    async def use() -> None:
+        async for _ in recording(ScriptedProvider("Yes."), file).stream(ASK):
+            if not file.is_symlink():
+                fills_up(file)
+
+    with pytest.raises(Refused, match="No space left"):
+        anyio.run(use)
+
+
+@full_disk
+def test_after_a_gap_nothing_is_written_and_what_came_before_replays(file: Path) -> None:
+    provider, aside = recording(ScriptedProvider("Yes.", "So."), file), file.with_name("x")
+    told(provider, ASK)
+    file.rename(aside)
+    file.symlink_to("/dev/full")
+    full = ask(provider, LONGER)
+    aside.replace(file)
+    again = ask(provider, LONGER)
+
+    assert [type(each) for each in (*full, *again)] == [Refused, Refused]
+    assert len(lines(file)) == 3
+    assert words(told(Replaying(file), ASK)) == "Yes."
 
 
 def test_a_mask_sees_whole_texts_and_what_is_masked_matches_again(file: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> Non
     ("text", "says"),
     [
         ("antropic/x", "no provider 'antropic'; did you mean anthropic"),
-        ("zzz", "did you mean anthropic or openai or gemini or google or openai-chat or"),
+        ("zzz", "there is no provider 'zzz'; refold models --all lists them"),
         ("mistrel", "did you mean mistral"),
         ("ollama", "'ollama' names no model: say ollama/MODEL"),
     ],

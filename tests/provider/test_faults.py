@@ -8,11 +8,24 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from wires import KEY, WIRES, asking, heard, message, request, said, spec_of, words
+from msgspec.structs import replace
+from wires import (
+    CONVERSATION,
+    KEY,
+    WIRES,
+    asking,
+    heard,
+    message,
+    request,
+    said,
+    spec_of,
+    words,
+)
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.catalog import connect, find
 from refold.provider.port import Done
+from refold.provider.spec import ProviderSpec
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import SSE, WireName, answer
 from refold.testing.wire_server import Answer, Pause, wire_server
@@ -113,6 +126,107 @@ def test_an_unknown_model_is_named() -> None:
     found = failing("ollama", Answer(b'{"error":"model \\"m-1\\" not found"}', 404))
 
     assert "does not know the model 'm-1'" in str(found)
+
+
+UNKNOWN: list[tuple[WireName, str, int, str, str]] = [
+    ("anthropic", "claude-sonet-5-5", 404, "model: claude-sonet-5-5", "claude-sonnet-5-5"),
+    ("anthropic", "claude-sonnet-5.5", 400, "system: Invalid model name", "claude-sonnet-5-5"),
+    ("openai-responses", "gpt-4.1-minni", 400, "The requested model 'gpt-4.1-minni' does not exist.", "gpt-4.1-mini"),
+    ("openai-chat", "gpt-4.1-minni", 404, "The model `gpt-4.1-minni` does not exist or you do not have access to it.", "gpt-4.1-mini"),
+    ("gemini", "gemini-3.8-flsh", 404, "models/gemini-3.8-flsh is not found for API version v1beta", "gemini-3.8-flash"),
+    ("gemini", "gemini-3.8-flsh", 400, "* GenerateContentRequest.model: unexpected model name format", "gemini-3.8-flash"),
+]  # fmt: skip
+# How others say it, each with a 400.
+ELSEWHERE = [
+    "Model Not Exist",
+    "Invalid model: deepseek-chatt",
+    "deepseek-chatt is not a valid model ID",
+    "Unknown Model, please check the model code.",
+    "Not found the model deepseek-chatt or Permission denied",
+    "Model not found: deepseek-chatt",
+]
+
+
+def refusing(spec: ProviderSpec, model: str, said: Answer) -> str:
+    wire: WireName = spec.wire
+
+    async def use() -> None:
+        async with asking(wire, said, spec=spec) as (provider, _):
+            await heard(provider, request(CONVERSATION[0], model=model))
+
+    with pytest.raises(Refused) as caught:
+        anyio.run(use)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("wire", "model", "status", "said", "meant"), UNKNOWN)
+def test_for_an_unknown_model_the_nearest_known_ones_are_named(
+    wire: WireName, model: str, status: int, said: str, meant: str
+) -> None:
+    spec = spec_of(wire)
+
+    found = refusing(spec, model, Answer(error(said), status))
+
+    start = f"{spec.label} does not know the model {model!r} ({status}): {said}"
+    assert found.startswith(f"{start}; did you mean {meant}")
+    assert found.endswith("?")
+    assert len(found.removeprefix(start).split(" or ")) <= 3
+
+
+@pytest.mark.parametrize("said", ELSEWHERE)
+def test_an_unknown_model_is_known_by_many_wordings(said: str) -> None:
+    found = refusing(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
+
+    assert f"(400): {said}; did you mean deepseek-chat or " in found
+
+
+@pytest.mark.parametrize("code", ["model_not_found", "model_decommissioned"])
+def test_an_unknown_model_is_known_by_its_code(code: str) -> None:
+    said = Answer(error("No such luck", code=code), 400)
+
+    found = refusing(find("groq"), "openai/gpt-oss-12b", said)
+
+    assert "does not know the model 'openai/gpt-oss-12b' (400): No such luck" in found
+    assert "; did you mean openai/gpt-oss-120b or " in found
+
+
+def test_a_model_that_is_known_here_and_gone_there_is_not_offered_again() -> None:
+    gone = Answer(error("model: claude-3-opus-latest"), 404)
+
+    _, _, offered = refusing(spec_of("anthropic"), "claude-3-opus-latest", gone).partition(
+        "did you mean "
+    )
+
+    assert offered
+    assert "claude-3-opus-latest" not in offered
+
+
+def test_where_no_known_model_is_near_none_is_named() -> None:
+    unknown = Answer(error("model: m-1"), 404)
+    own = replace(spec_of("anthropic"), name="mine", label="Mine")
+
+    far = refusing(spec_of("anthropic"), "m-1", unknown)
+    nobodys = refusing(own, "claude-sonet-5-5", unknown)
+
+    assert far == "Anthropic does not know the model 'm-1' (404): model: m-1"
+    assert nobodys == "Mine does not know the model 'claude-sonet-5-5' (404): model: m-1"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "messages.1: `tool_use` ids were found without `tool_result` blocks",
+        "This model does not support tools.",
+        "model output must contain either output text or tool calls",
+        "Invalid model settings: temperature must be at most 1.",
+    ],
+)
+def test_what_else_is_refused_is_no_unknown_model(said: str) -> None:
+    found = refusing(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
+
+    assert found == (
+        "Anthropic refused the request for Anthropic's 'claude-sonet-5-5' (400): " + said
+    )
 
 
 def test_a_404_that_is_a_web_page_names_the_address() -> None:

@@ -10,17 +10,9 @@ import pytest
 
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.provider.catalog import find
+from refold.provider.kept_lists import Found, Listed, remember, remembered
 from refold.provider.known import Step
-from refold.provider.listing import (
-    Found,
-    Listed,
-    from_anthropic,
-    from_gemini,
-    from_openai,
-    list_models,
-    remember,
-    remembered,
-)
+from refold.provider.listing import from_anthropic, from_gemini, from_openai, list_models
 from refold.provider.spec import ProviderSpec
 from tests.provider.list_server import ListServer, Pages, list_server
 

@@ -1,6 +1,7 @@
 """A verdict on our client by LLMock, a fault server that nobody here wrote."""
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -8,7 +9,7 @@ import pytest
 from msgspec import Raw
 from wires import heard, message, request, words
 
-from refold.errors import Overloaded, ProviderError, Refused, TooLong
+from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.catalog import connect, find
 from refold.provider.fallback import Fallback
 from refold.provider.port import CallDelta, Delta, Retrying
@@ -67,6 +68,27 @@ def asked(
     return anyio.run(use)
 
 
+def given_up(
+    llmock: Any, name: str, *, idle: float
+) -> tuple[list[Delta], ProviderError | None]:
+    """What came of asking before it ended with an error."""
+    found: list[Delta] = []
+
+    async def use() -> ProviderError | None:
+        provider = connect(find(name), environ(llmock), idle=idle)
+        patient = Patient(provider, QUICK, dice=lambda: 1.0)
+        asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
+        async with aclosing(provider), aclosing(patient.stream(asking)) as deltas:
+            try:
+                async for delta in deltas:
+                    found.append(delta)
+            except ProviderError as error:
+                return error
+        return None
+
+    return found, anyio.run(use)
+
+
 def clean(llmock: Any) -> None:
     """Nothing is wrong, and nothing is doubtful but one thing it cannot know.
 
@@ -118,10 +140,17 @@ def test_half_an_answer_is_an_error_and_asking_again_is_left_to_others(
 
 @pytest.mark.parametrize("name", VENDORS)
 def test_a_stream_that_stalls_is_given_up(llmock: Any, name: str) -> None:
-    llmock.stall(after_chunks=5, seconds=3).reply("No rain at all, and none to come.")
+    """A slow machine may ask more than once, but not after the first word."""
+    whole = "No rain at all, and none to come."
+    llmock.stall(after_chunks=5, seconds=3, times=None).reply(whole, times=None)
 
-    assert asked(llmock, name, idle=0.3) == [[]]
+    found, error = given_up(llmock, name, idle=0.3)
 
+    waits = [isinstance(delta, Retrying) for delta in found]
+    assert waits == sorted(waits, reverse=True)
+    assert whole.startswith(words(found))
+    assert 0 < len(words(found)) < len(whole)
+    assert isinstance(error, Unreachable)
     llmock.assert_resilient(strict=True)
 
 

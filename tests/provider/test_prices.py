@@ -342,7 +342,7 @@ def test_what_a_provider_counted_becomes_dollars(
 
 COUNTS = st.integers(0, 600_000)
 USAGES = st.builds(Usage, fresh=COUNTS, cached=COUNTS, cache_write=COUNTS, output=COUNTS)
-AS_OF = datetime.fromisoformat(f"{prices.as_of()}T00:00+00:00")
+AS_OF = datetime.fromisoformat(f"{known.table().as_of}T00:00+00:00")
 
 
 def names() -> list[tuple[str, str]]:
@@ -400,7 +400,9 @@ def test_the_list_is_what_the_script_writes() -> None:
     fresh_list()
     from scripts.prices import TARGET, written
 
-    assert TARGET.read_text(encoding="utf-8") == written(date.fromisoformat(prices.as_of()))
+    assert TARGET.read_text(encoding="utf-8") == written(
+        date.fromisoformat(known.table().as_of)
+    )
 
 
 @pytest.mark.peer

@@ -74,10 +74,17 @@ def run(
 
 
 def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
-    """The pieces of what was said, in order, whoever shares a message with whom."""
+    """The pieces of what was said, in order, whoever shares a message with whom.
+
+    Marks for a cache are left out: they move, and are no content.
+    """
     match wire:
         case "anthropic":
-            found = [(m["role"], block) for m in body["messages"] for block in m["content"]]
+            found = [
+                (m["role"], {k: v for k, v in block.items() if k != "cache_control"})
+                for m in body["messages"]
+                for block in m["content"]
+            ]
         case "gemini":
             found = [(c["role"], part) for c in body["contents"] for part in c["parts"]]
         case "openai-responses":

@@ -5,6 +5,8 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 from wires import CONVERSATION, TOOLS, WIRES, asking, heard, message, request, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
@@ -20,7 +22,7 @@ from refold.provider.port import (
 )
 from refold.provider.retry import Backoff, Patient
 from refold.provider.text_protocol.as_needed import AsNeeded
-from refold.provider.text_protocol.choose import calling, needs_text
+from refold.provider.text_protocol.choose import Tools, calling, chosen, needs_text
 from refold.provider.text_protocol.protocol import TextProtocol
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.scripted import Line, Reply, ScriptedProvider
@@ -110,11 +112,12 @@ def test_where_no_calls_are_wanted_none_is_heard() -> None:
 class Breaking:
     """Says its words, and breaks off."""
 
-    def __init__(self, said: str, error: ProviderError | None = None) -> None:
+    def __init__(self, *said: str, error: ProviderError | None = None) -> None:
         self._said, self._error = said, error or Unreachable("it broke off")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        yield TextDelta(self._said)
+        for piece in self._said:
+            yield TextDelta(piece)
         raise self._error
 
 
@@ -187,6 +190,8 @@ NO_TOOLS = (
     '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
     "tools param requires --jinja flag",
     "Unsupported param: tools",
+    "Error: Jinja Exception: Only user, system and assistant roles are supported!",
+    "Only user and assistant roles are supported!",
 )
 OTHER = (
     "the model does not support images",
@@ -206,7 +211,7 @@ def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
     assert calls(first) == BOOKED
     assert notices(first) == [
         "m-1 takes no tools; from here on refold reads its calls from what it writes "
-        '(set tools = "text" for it)'
+        "(text_tools in the settings says so beforehand)"
     ]
     assert (words(second), notices(second)) == ("Done.", [])
     assert [bool(asked.tools) for asked in inner.heard] == [True, False, False]
@@ -248,7 +253,7 @@ def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> 
     assert words(first).strip() == ("At once." if "At" in written else "")
     assert notices(first) == [
         "m-1 writes its tool calls as text; from here on refold reads its calls from what "
-        'it writes (set tools = "text" for it)'
+        "it writes (text_tools in the settings says so beforehand)"
     ]
     assert (words(second), notices(second)) == ("Done.", [])
     assert [bool(asked.tools) for asked in inner.heard] == [True, False]
@@ -296,7 +301,7 @@ def test_what_it_writes_after_a_call_of_its_own_is_words() -> None:
 
 def test_a_refusal_in_the_middle_of_an_answer_is_told() -> None:
     with pytest.raises(Refused):
-        ask(AsNeeded(Breaking("I am", Refused(NO_TOOLS[0]))))
+        ask(AsNeeded(Breaking("I am", error=Refused(NO_TOOLS[0]))))
 
 
 def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
@@ -325,16 +330,68 @@ def test_words_of_a_watched_model_are_not_held_back() -> None:
     assert words(found) == "Wait, I think { so } it"
 
 
+BEGINNINGS = (
+    '{"city": "Bergen", "ra',
+    '{"name": "Ada", ',
+    '{"name": "Ada Lovelace"',
+    '{"id": 7, "title": "T',
+    '{"type": "object", "prop',
+    "[1, 2, ",
+    '[{"name": "Ada", "age"',
+    '["name", "a',
+    '{"id": "a\\"b", "type": null, "so": ',
+    '```json\n{"name": "Ada", "',
+    '{"This is no JSON, but',
+)
+
+
+@pytest.mark.parametrize("begun", BEGINNINGS)
+def test_json_that_is_no_call_is_not_held_back_to_its_end(begun: str) -> None:
+    at_once = words(until_it_breaks(AsNeeded(Breaking(begun))))
+    in_pieces = words(until_it_breaks(AsNeeded(Breaking(*begun))))
+
+    assert at_once == in_pieces == begun
+
+
+TO = b'{"type":"object","properties":{"name":{},"to":{}},"required":["name"]}'
+ASKED_FOR = (
+    '{"name": "book", "to": "the station"}',
+    '```json\n{"name": "book", "to": "the station"}\n```\n',
+    '{"name": "book"}',
+    '{\n  "name": "Ada"\n}',
+)
+
+
+@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("said", ASKED_FOR)
+def test_json_that_a_person_asked_for_comes_as_it_is(
+    said: str, make: type[TextProtocol] | type[AsNeeded]
+) -> None:
+    asked = replace(ASKED, schema=Raw(TO))
+
+    (found,) = ask(make(ScriptedProvider(said)), asked)
+
+    assert (words(found), calls(found), stop(found)) == (said, [], "end")
+    assert notices(found) == []
+
+
+@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("said", [CALL, TAGGED, f"```json\n{CALL}\n```"])
+def test_a_call_that_is_not_what_was_asked_for_is_one(
+    said: str, make: type[TextProtocol] | type[AsNeeded]
+) -> None:
+    (found,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
+
+    assert (words(found).strip(), calls(found), stop(found)) == ("", BOOKED, "calls")
+
+
 @pytest.mark.parametrize(
     ("provider", "model", "needs"),
     [
-        ("ollama", "gemma3:4b", True),
-        ("ollama", "library/phi3", True),
-        ("ollama", "llama3:8b", True),
-        ("ollama", "llama3.1:8b", False),
-        ("ollama", "somebody/gemma3", False),
-        ("ollama", "qwen3", False),
+        ("ollama", "gemma3:4b", False),
         ("gemini", "gemma-3-27b-it", True),
+        ("gemini", "models/gemma-3n-e4b-it", True),
+        ("gemini", "gemma-4-31b-it", False),
         ("gemini", "gemini-3.8-flash", False),
         ("vllm", "gemma3", False),
     ],
@@ -346,11 +403,35 @@ def test_of_some_models_it_is_known(provider: str, model: str, needs: bool) -> N
 def test_a_person_s_choice_goes_before_what_is_known() -> None:
     inner = ScriptedProvider()
 
-    def chosen(model: str, *tools: str) -> str:
-        found = calling(inner, "ollama", "ollama", model, *tools)  # type: ignore[arg-type]  # the test's words
+    def called(model: str, tools: Tools = "auto") -> str:
+        found = calling(inner, "gemini", "gemini", model, tools)
         return "native" if found is inner else type(found).__name__
 
-    assert chosen("gemma3") == "TextProtocol"
-    assert chosen("qwen3") == "AsNeeded"
-    assert chosen("gemma3", "native") == "native"
-    assert chosen("qwen3", "text") == "TextProtocol"
+    assert called("gemma-3-4b-it") == "TextProtocol"
+    assert called("gemini-3") == "AsNeeded"
+    assert called("gemma-3-4b-it", "native") == "native"
+    assert called("gemini-3", "text") == "TextProtocol"
+
+
+@pytest.mark.parametrize(
+    ("model", "patterns", "found"),
+    [
+        ("gemma-2-9b-it", ["gemma*"], "text"),
+        ("google/gemma-2-9b-it", ["gemma*"], "text"),
+        ("google/Gemma-2-9b-it", ["Google/gemma-?-*"], "text"),
+        ("gemma3:4b", ["phi*", "gemma3:*"], "text"),
+        ("codegemma", ["gemma*"], "native"),
+        ("gemma/codestral", ["gemma"], "native"),
+        ("gemma3:4b", ["gemma3"], "native"),
+        ("gemma3", [], "native"),
+    ],
+)
+def test_a_person_may_say_of_each_model_that_it_calls_in_words(
+    model: str, patterns: list[str], found: Tools
+) -> None:
+    assert chosen(model, "native", patterns) == found
+
+
+@pytest.mark.parametrize("tools", ["auto", "native", "text"])
+def test_other_models_call_as_all_of_their_provider_s_do(tools: Tools) -> None:
+    assert chosen("qwen3", tools, ["gemma*"]) == tools

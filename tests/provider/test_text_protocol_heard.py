@@ -123,6 +123,10 @@ def test_half_a_call_is_none(written: str) -> None:
 WORDS = {
     "prose": "I have read a.txt: it says [nothing] < 3 `{`.",
     "JSON that was asked for": '{"name": "Ada", "age": 36}',
+    "JSON of things with ids": '{"id": 7, "type": "file", "title": "a.txt"}',
+    "numbers": "[1, 2, 3]",
+    "words in a list": '["name", "read_file"]',
+    "a name behind what is not a call's": '{"path": "a.txt", "name": "read_file"}',
     "a list": '[{"name": "Ada"}, {"name": "read_file"}]',
     "JSON with a call in it": f'{{"calls": [\n{BARE}\n]}}',
     "JSON that is not at its end": f'{{"calls": [\n{BARE}\n',

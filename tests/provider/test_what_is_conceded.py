@@ -1,5 +1,6 @@
 """What a model does not take is left out when it says so, in its provider's own words."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -9,11 +10,12 @@ from msgspec import Raw
 from wires import BLOB, CAT, MODEL, PICTURES, TOOLS, asking, heard, message, request, words
 
 from refold.errors import Overloaded, Refused
-from refold.provider.port import Came, Sent
+from refold.provider.conceding import Concessions
+from refold.provider.port import Came, Delta, Done, Retrying, Sent, TextDelta
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import SSE, WireName, answer, sse
 from refold.testing.wire_server import Answer
-from refold.values.messages import ToolCall, ToolResult
+from refold.values.messages import Thinking, ToolCall, ToolResult
 
 SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
 DATA = "iVBORyBjYXQ="  # the cat
@@ -218,6 +220,29 @@ def test_what_was_conceded_is_for_one_model_alone() -> None:
     assert anyio.run(use) == [True, False, True]
 
 
+def test_a_notice_that_nothing_comes_yet_is_no_part_of_an_answer() -> None:
+    """A model that is loading may still refuse; one that has said a word may not."""
+
+    def found(first: Delta) -> list[Delta]:
+        concessions = Concessions({"pictures": "image"})
+        answers = iter([[first, Refused("no image here")], [Done()]])
+
+        async def ask() -> AsyncGenerator[Delta, None]:
+            for each in next(answers):
+                if isinstance(each, Refused):
+                    raise each
+                yield each
+
+        async def use() -> list[Delta]:
+            return [delta async for delta in concessions.stream("m-1", ask)]
+
+        return anyio.run(use)
+
+    assert found(Retrying(0.0, "loading")) == [Retrying(0.0, "loading"), Done()]
+    with pytest.raises(Refused, match="no image here"):
+        found(TextDelta("Y"))
+
+
 def test_a_concession_is_made_while_the_bytes_are_told_too() -> None:
     no, good = refusal("does not support image input."), answer("anthropic", Reply("Yes."))
     traced = asked(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
@@ -229,3 +254,73 @@ def test_a_concession_is_made_while_the_bytes_are_told_too() -> None:
     found, bodies = anyio.run(use)
     assert [d.body for d in found if isinstance(d, Sent)] == bodies
     assert [d.body for d in found if isinstance(d, Came)] == [no.body, good.body]
+
+
+SIGNED = Thinking("Hm.", "anthropic", Raw(b'{"signature":"c2ln"}'))
+ROW = (
+    message("user", "?"),
+    message("assistant", SIGNED, ToolCall("call-1", "look", Raw(b"{}"))),
+    message("tool", ToolResult("call-1", "clouds")),
+)
+
+
+@pytest.mark.parametrize(
+    "wording",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.1.content.0: Invalid `data` in `redacted_thinking` block",
+        "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-sonnet-4-5"])
+def test_a_thought_that_another_account_has_signed_is_left_out_and_it_goes_on_thinking(
+    wording: str, model: str
+) -> None:
+    good = answer("anthropic", Reply("Yes."))
+    talks = (ROW, (*ROW, message("assistant", SIGNED, "Yes."), message("user", "And?")))
+
+    async def use() -> list[dict[str, Any]]:
+        opening = asking("anthropic", refusal(wording), good, good)
+        async with opening as (provider, server):
+            for talk in talks:
+                await heard(provider, request(*talk, effort="high", model=model))
+            return [msgspec.json.decode(h.body) for h in server.heard]
+
+    bodies = anyio.run(use)
+
+    assert ["c2ln" in str(body) for body in bodies] == [True, False, False]
+    thinks = [body.get("thinking", {}).get("type") for body in bodies]
+    if model == "claude-sonnet-5-5":
+        assert thinks == ["adaptive"] * 3
+        assert [body["output_config"] for body in bodies] == [{"effort": "high"}] * 3
+    else:  # a row of calls must begin with a thought, or goes on without any
+        assert thinks == ["enabled", None, "enabled"]
+
+
+def test_two_that_are_refused_the_same_at_once_give_up_one_thing_and_no_other() -> None:
+    concessions = Concessions[str]({"schema": "schema", "effort": "schema|effort"})
+    both_asked = anyio.Event()
+    asked: list[frozenset[str]] = []
+
+    async def ask() -> AsyncGenerator[Delta, None]:
+        without = concessions.of("m")
+        asked.append(without)
+        if not without:
+            if len(asked) == 2:
+                both_asked.set()
+            await both_asked.wait()
+            raise Refused("no schema, please")
+        yield Done()
+
+    async def story() -> None:
+        async def one() -> None:
+            assert [d async for d in concessions.stream("m", ask)] == [Done()]
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(one)
+            group.start_soon(one)
+
+    anyio.run(story)
+
+    assert concessions.of("m") == {"schema"}
+    assert asked == [frozenset(), frozenset(), {"schema"}, {"schema"}]

@@ -1,7 +1,7 @@
 """Text fits the screen, however narrow and however wide its letters."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refold.views.cells import cells, cut, unpadded, wrapped
@@ -79,6 +79,7 @@ def test_a_little_markdown_is_shown_as_what_it_is(said: str, pieces: list[Piece]
 
 
 @given(MARKDOWN, st.integers(1, 7), st.sampled_from((0, 5, 30)))
+@example("1**1**", 1, 0)
 def test_prose_in_pieces_is_prose_in_one(said: str, size: int, room: int) -> None:
     whole, pieces = Prose(room), Prose(room)
 

@@ -24,7 +24,7 @@ ABOUT = """refold: an agent you can trust with your computer and look inside of.
   refold -c                   go on with the newest session of this directory
   refold -p "fix the test"    do it, print the answer, leave
 """
-COMMANDS = ("sessions", "models", "local", "config", "demo", "tour")
+COMMANDS = ("sessions", "models", "auth", "local", "config", "demo", "tour")
 MODES: dict[str, Mode] = {
     "default": "default",
     "accept-edits": "accept-edits",
@@ -156,6 +156,10 @@ def _commands(asked: str) -> Parser:
         from refold.cli.models import add_models
 
         add_models(commands)
+    if asked == "auth":
+        from refold.cli.auth import add_auth
+
+        add_auth(commands)
     if asked == "local":
         from refold.cli.local import add_parser
 

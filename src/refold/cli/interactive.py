@@ -46,7 +46,8 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
     """What the terminal may use of the app."""
 
     async def choose(name: str) -> str:
-        return app.models.check(name)
+        # A key may have to be fetched, or a person asked for it.
+        return await anyio.to_thread.run_sync(app.models.check, name)
 
     async def another() -> Session:
         _, session = await app.start()

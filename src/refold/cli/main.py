@@ -57,6 +57,8 @@ def _dispatch(found: Namespace) -> int:
             from refold.cli.sessions import run as door
         case "models":
             from refold.cli.models import run as door
+        case "auth":
+            from refold.cli.auth import run as door
         case "local":
             from refold.cli.local import run as door
         case "config":

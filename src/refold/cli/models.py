@@ -2,7 +2,8 @@
 
 A provider's own list goes before what we know without asking. It is kept for a
 day, and for longer where the provider cannot be reached. Asking and reading lists
-is `provider.listing`'s business, a table's shape `models_table`'s.
+is `provider.listing`'s business, what a session takes of them `provider.figures`', a
+table's shape `models_table`'s.
 """
 
 import os
@@ -10,30 +11,29 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Protocol
 
 import anyio
+import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
 from refold.cli.models_table import Row, document, lines
 from refold.cli.out import write
 from refold.config.credentials import read as stored_keys
+from refold.config.keys import Keys
 from refold.config.load import load
-from refold.config.paths import paths
+from refold.config.paths import Paths, paths
 from refold.config.settings import Settings
 from refold.connections import Connections
 from refold.errors import BadInput, ProviderError
 from refold.provider import catalog, known, prices
-from refold.provider.listing import (
-    Found,
-    Listed,
-    has_list,
-    list_models,
-    remember,
-    remembered,
-)
+from refold.provider.figures import Figures
+from refold.provider.kept_lists import Listed, directory_in
+from refold.provider.listing import has_list, list_models
+from refold.provider.misnamed import no_provider
+from refold.provider.port import Provider
 from refold.provider.spec import ProviderSpec
 from refold.views.escape import on_one_line
 
@@ -50,28 +50,36 @@ class Subparsers(Protocol):
 class Here(Struct, frozen=True):
     """What decides on models, as it was found at the start."""
 
-    settings: Settings
     environ: Mapping[str, str]
-    keys: Mapping[str, str]  # those that were stored, by provider
+    keys: Keys
     specs: tuple[ProviderSpec, ...]
-    directory: Path  # where lists are kept
+    figures: Figures
+    roles: Mapping[str, list[str]]  # by the name of a model, with its provider
     now: float
 
     def keyed(self, spec: ProviderSpec) -> bool:
         """Is there nothing in the way of asking?"""
-        held = catalog.has_key(spec, self.environ) or spec.name in self.keys
-        return held or not spec.key_env or spec.keyless or self._moved(spec)
-
-    def address(self, spec: ProviderSpec) -> str:
-        """Where the provider is; "" if nobody said."""
         try:
-            return catalog.address(spec, self.environ)
+            if not catalog.needs_key(spec, self.environ):
+                return True
+            return self.keys.at_hand(spec) or self.keys.known(spec) is not None
         except BadInput:
-            return ""
+            return False
 
-    def _moved(self, spec: ProviderSpec) -> bool:
-        """A server of the person's own need not ask for a key."""
-        return bool(spec.base_url) and self.address(spec) != spec.base_url
+    def roles_of(self, provider: str) -> dict[str, list[str]]:
+        """What the provider's models do, by model."""
+        named = ((name.partition("/"), roles) for name, roles in self.roles.items())
+        return {model: roles for (owner, _, model), roles in named if owner == provider}
+
+
+class NothingAsked(Struct, frozen=True):
+    """A start without any wish as to models."""
+
+    model: str = ""
+    script: None = None
+    record: None = None
+    replay: None = None
+    provider: Provider | None = None
 
 
 class Told(Struct, frozen=True):
@@ -118,21 +126,53 @@ def _here() -> Here:
     places = paths(os.environ)
     settings, _ = load(places.settings, os.environ, {})
     keys = stored_keys(places.credentials)
-    specs = Connections(settings, places, os.environ, keys).known
-    return Here(settings, os.environ, keys, specs, places.state / "models", time.time())
+    found = Connections(settings, places, os.environ, keys)
+    windows = {name: own.window for name, own in settings.providers.items()}
+    figures = Figures(os.environ, settings.prices, windows, directory_in(places.state))
+    roles = _roles(settings, places, keys)
+    return Here(os.environ, found.keys, found.known, figures, roles, time.time())
+
+
+def _roles(
+    settings: Settings, places: Paths, keys: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """What models are for, as a session finds it: main ones may have been set by nobody."""
+    from refold.models import ROLES, Models
+
+    models = Models(settings, places, os.environ, keys, NothingAsked())
+    found: dict[str, list[str]] = {}
+    for role in ROLES:
+        if role == "main" or getattr(settings.models, role):
+            with suppress(BadInput):  # nobody can be behind that name
+                found.setdefault(models.full(role), []).append(role)
+    return found
 
 
 def _wanted(here: Here, name: str, *, everything: bool) -> list[ProviderSpec]:
     if name.lower() == LOCAL:
         return []
     if name:
-        return [catalog.find(name, here.specs)]
-    found: dict[object, ProviderSpec] = {}
-    for spec in here.specs:
-        if everything or here.keyed(spec):
-            # The same server by another wire has the same models.
-            found.setdefault((spec.label, spec.base_url, spec.key_env), spec)
-    return list(found.values())
+        return [_named(here, name)]
+    wanted = [spec for spec in here.specs if everything or here.keyed(spec)]
+    shown = {_server(spec) for spec in wanted if here.roles_of(spec.name)}
+    found: list[ProviderSpec] = []
+    for spec in wanted:
+        # The same server by another wire has the same models.
+        if here.roles_of(spec.name) or _server(spec) not in shown:
+            shown.add(_server(spec))
+            found.append(spec)
+    return found
+
+
+def _named(here: Here, name: str) -> ProviderSpec:
+    names = {called: spec for spec in here.specs for called in (spec.name, *spec.aliases)}
+    if name.lower() not in names:
+        raise no_provider(name, (*names, LOCAL))
+    return names[name.lower()]
+
+
+def _server(spec: ProviderSpec) -> tuple[str, str, str]:
+    return spec.label, spec.base_url, spec.key_env
 
 
 def _own(spec: ProviderSpec) -> bool:
@@ -153,45 +193,32 @@ async def _ask_all(here: Here, specs: Sequence[ProviderSpec], refresh: bool) -> 
 
 async def _ask(here: Here, spec: ProviderSpec, refresh: bool) -> Told:
     """Its list. One that is kept will do, unless it is old or of a server that changes."""
-    address = here.address(spec)
-    kept = remembered(here.directory, spec.name, address)
+    kept = here.figures.listed(spec)
     young = kept is not None and 0 <= here.now - kept.at < DAY
     enough = young and not refresh and not _own(spec)
     if enough or not (here.keyed(spec) and has_list(spec)):
         return Told(spec, kept)
-    stored = "" if catalog.has_key(spec, here.environ) else here.keys.get(spec.name, "")
     try:
-        models = await list_models(spec, here.environ, key=stored)
+        held = await anyio.to_thread.run_sync(here.keys.known, spec)
+        models = await list_models(spec, here.environ, key=held.given if held else "")
     except (ProviderError, BadInput) as error:
         return Told(spec, kept, str(error))
-    listed = Listed(here.now, address, models)
-    remember(here.directory, spec.name, listed)
-    return Told(spec, listed)
+    return Told(spec, here.figures.learn(spec, models, here.now))
 
 
 def _rows(here: Here, told: Told) -> Iterator[Row]:
     spec, listed = told.spec, told.listed
     if listed is not None:
         source = "live" if listed.at == here.now else "kept"
-        found = {model.name: (model, source) for model in listed.models}
+        found = {model.name: source for model in listed.models}
     else:
         sold = known.seller(prices.sold_by(spec.name)).models
-        found = {m.names[0]: (Found(m.names[0], m.window), "known") for m in sold}
-    roles = _roles(here, spec)
-    for model in roles:
-        found.setdefault(model, (Found(model), "set"))
-    address = here.address(spec)
-    for name, (model, source) in sorted(found.items()):
-        rates = prices.rates(
-            spec.name,
-            name,
-            here.settings.prices,
-            here=bool(address) and prices.runs_here(spec, address, name),
-            told=model.steps,
-            now=here.now,
-        )
+        found = {model.names[0]: "known" for model in sold}
+    roles = here.roles_of(spec.name)
+    for name, source in sorted((dict.fromkeys(roles, "set") | found).items()):
+        window = here.figures.window(spec, name)
+        rates = here.figures.rates(spec, name, here.now)
         marks = tuple(roles.get(name, ()))
-        window = _window(here, spec, model)
         yield Row(spec.name, name, source, window, rates, marks, _when(source, listed))
 
 
@@ -199,33 +226,6 @@ def _when(source: str, listed: Listed | None) -> str:
     if listed is None or source == "set":
         return known.table().as_of if source == "known" else ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
-
-
-def _window(here: Here, spec: ProviderSpec, model: Found) -> int:
-    own = prices.override(spec.name, model.name, here.settings.prices)
-    whole = here.settings.providers.get(spec.name)
-    listed = prices.find(spec.name, model.name)
-    return (
-        (own.window if own else 0)
-        or (whole.window if whole else 0)
-        or model.window
-        or (listed.window if listed else 0)
-        or catalog.window_of(spec, model.name)
-    )
-
-
-def _roles(here: Here, spec: ProviderSpec) -> dict[str, list[str]]:
-    """What the provider's models are set to do, by model."""
-    found: dict[str, list[str]] = {}
-    for role in here.settings.models.__struct_fields__:
-        name: str = getattr(here.settings.models, role)
-        try:
-            owner, model = catalog.named(name, here.specs)
-        except BadInput:  # none is set, or an embedded one
-            continue
-        if owner.name == spec.name:
-            found.setdefault(model, []).append(role)
-    return found
 
 
 def _embedded(here: Here, wanted: str) -> Iterator[Row]:
@@ -237,12 +237,10 @@ def _embedded(here: Here, wanted: str) -> Iterator[Row]:
 
     shelf = Shelf(default_directory(here.environ))
     for model in MODELS:
-        name = f"{LOCAL}/{model.name}"
-        roles = here.settings.models
-        marks = [role for role in roles.__struct_fields__ if getattr(roles, role) == name]
+        marks = [*here.roles_of(LOCAL).get(model.name, ())]
         if not shelf.holds(model):
             marks.append("not installed")
-        rates = prices.rates(LOCAL, model.name, here.settings.prices)
+        rates = here.figures.rates_here(model.name)
         yield Row(LOCAL, model.name, LOCAL, CONTEXT, rates, tuple(marks))
 
 

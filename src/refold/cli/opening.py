@@ -2,6 +2,7 @@
 
 import os
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,8 @@ from refold.values.rights import Mode
 def app_of(found: Namespace, *, attended: bool) -> App:
     """Settings from all their layers, and the wishes of this start."""
     places = paths(os.environ)
-    loaded = load(places.settings, os.environ, _as_settings(found))
+    moved, variables = _at_an_address(found)
+    loaded = load(places.settings, os.environ, {**_as_settings(found), **moved})
     wishes = Wishes(
         directory=_workspace(found, places.data / "sessions"),
         more_roots=tuple(_directory(each) for each in found.add_dir),
@@ -38,7 +40,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         schema=_schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
     )
-    app = App(loaded.settings, places, os.environ, wishes)
+    app = App(loaded.settings, places, {**os.environ, **variables}, wishes)
     if found.save:
         _save(found, app, places.settings)
     return app
@@ -67,7 +69,6 @@ def _as_settings(found: Namespace) -> dict[str, object]:
         "effort": found.effort,
         "fallback": tuple(found.fallback_model),
         "trace": found.trace,
-        **_at_an_address(found),
         "permission_mode": _mode(found),
         "limits.steps": found.max_turns,
         "permissions.allow": tuple(found.allow),
@@ -96,15 +97,23 @@ def named_model(found: Namespace) -> str:
     return f"{found.backend}/{found.model}" if found.model else found.backend
 
 
-def _at_an_address(found: Namespace) -> dict[str, object]:
-    """--host and --port: the provider that -b or -m names, on another machine."""
+def _at_an_address(found: Namespace) -> tuple[dict[str, object], Mapping[str, str]]:
+    """--host and --port: the provider that -b or -m names, on another machine.
+
+    Settings that say so to us, and variables that say so to a program.
+    """
     if not (found.host or found.port):
-        return {}
+        return {}, {}
+    from refold.provider.command.backends import own_server
+
     provider = named_model(found).partition("/")[0]
     if not provider:
         raise BadInput("--host and --port need to know of which provider: say -b ollama")
-    name, url = own_address(provider, found.host or "", found.port or 0)
-    return {f"providers.{name}.base_url": url}
+    host, port = found.host or "", found.port or 0
+    if (variables := own_server(provider, host, port)) is not None:
+        return {}, variables
+    name, url = own_address(provider, host, port)
+    return {f"providers.{name}.base_url": url}, {}
 
 
 def _file(name: str | None) -> Path | None:

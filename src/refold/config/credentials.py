@@ -1,9 +1,10 @@
 """Keys a person gave us, in a file only they can read. Never in a project.
 
-An environment variable always wins over the file.
+Which key is used where there are several is `keys`' business.
 """
 
 import os
+import re
 from pathlib import Path
 
 from refold.errors import BadInput
@@ -11,27 +12,96 @@ from refold.errors import BadInput
 
 def read(file: Path) -> dict[str, str]:
     """Keys by provider name. Raises `BadInput` if others can read the file."""
-    import tomllib
-
-    try:
-        if file.stat().st_mode & 0o077:
-            raise BadInput(f"{file} holds keys and others can read it: chmod 600 {file}")
-        keys = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"the keys in {file} cannot be read: {error}") from error
-    return {name: key for name, key in keys.items() if isinstance(key, str)}
+    return _parsed(file, _text(file))
 
 
 def store(file: Path, provider: str, key: str) -> None:
     """Add or replace one key. Raises `BadInput` where the file cannot be written."""
-    keys = read(file) | {provider: key}
-    text = "".join(f"{quoted(name)} = {quoted(value)}\n" for name, value in keys.items())
+    _change(file, provider, key)
+
+
+def remove(file: Path, provider: str) -> bool:
+    """Was there one? It is gone now. Raises `BadInput` as `store` does."""
+    return _change(file, provider, None)
+
+
+def open_to_others(file: Path) -> str:
+    """What others may do in the directory of the file, and the way out; "" if nothing."""
     try:
-        _write(file, text)
+        found = file.parent.stat().st_mode & 0o077
+    except FileNotFoundError:
+        return ""
+    return f"others can look into {file.parent}: chmod 700 {file.parent}" if found else ""
+
+
+def quoted(text: str) -> str:
+    """`text` as a string of TOML: one of JSON, but for DEL and what is outside ASCII."""
+    import json
+
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_mode & 0o077:
+            raise BadInput(f"{file} holds keys and others can read it: chmod 600 {file}")
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the keys in {file} cannot be read: {error}") from error
+
+
+def _parsed(file: Path, text: str) -> dict[str, str]:
+    if not text:
+        return {}
+    import tomllib
+
+    try:
+        keys = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"the keys in {file} cannot be read: {error}") from error
+    return {name: key for name, key in keys.items() if isinstance(key, str)}
+
+
+def _change(file: Path, provider: str, key: str | None) -> bool:
+    before = _text(file)
+    keys = _parsed(file, before)
+    there = keys.pop(provider, None) is not None
+    if key is None and not there:
+        return False
+    after = _changed(before, provider, key)
+    wished = keys if key is None else keys | {provider: key}
+    if not _holds(after, wished):  # written in a way that we cannot mend line by line
+        after = "".join(f"{quoted(n)} = {quoted(v)}\n" for n, v in wished.items())
+    try:
+        _write(file.resolve(), after)  # a link to it stays one
     except OSError as error:
-        raise BadInput(f"the key cannot be written to {file}: {error}") from error
+        raise BadInput(f"the keys in {file} cannot be written: {error}") from error
+    return there
+
+
+def _changed(text: str, provider: str, key: str | None) -> str:
+    """`text` with one line changed, and the rest as a person left it."""
+    line = "" if key is None else f"{quoted(provider)} = {quoted(key)}\n"
+    names = "|".join(re.escape(n) for n in (provider, f'"{provider}"', f"'{provider}'"))
+    found = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
+    if found:
+        return text[: found.start()] + line + text[found.end() :]
+    table = re.search(r"^[ \t]*\[", text, re.MULTILINE)
+    end = table.start() if table else len(text)
+    above = text[:end] if not text[:end] or text[:end].endswith("\n") else f"{text[:end]}\n"
+    return above + line + text[end:]
+
+
+def _holds(text: str, keys: dict[str, str]) -> bool:
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return {name: key for name, key in found.items() if isinstance(key, str)} == keys
 
 
 def _write(file: Path, text: str) -> None:
@@ -45,10 +115,3 @@ def _write(file: Path, text: str) -> None:
         out.flush()
         os.fsync(out.fileno())
     temporary.replace(file)
-
-
-def quoted(text: str) -> str:
-    """`text` as a string of TOML: one of JSON, but for DEL and what is outside ASCII."""
-    import json
-
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

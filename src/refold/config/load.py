@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
-from refold.provider.command.templates import Command
-from refold.provider.prices import Override
+from refold.provider.command.given import Command
+from refold.provider.override import Override
 
 _PREFIX = "REFOLD_"
 # What people write who know it from elsewhere, or from the command line.
@@ -53,7 +53,7 @@ def load(file: Path, environ: Mapping[str, str], flags: Mapping[str, object]) ->
     origins: dict[str, Origin] = {}
     layers = (_from_file(file), _from_environment(environ), _from_flags(flags))
     for given, found in (pair for layer in layers for pair in layer):
-        key = _SYNONYMS.get(given, given)
+        key = _canonical(given)
         _check(key, found, given)
         before = origins.get(key)
         if before and key.startswith("permissions."):
@@ -77,6 +77,14 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
         else:
             found[f"{before}{name}"] = value
     return found
+
+
+def _canonical(given: str) -> str:
+    """A key as it is looked up: names of providers and programs know no capitals."""
+    parts = _parts(_SYNONYMS.get(given, given))
+    if parts[0] in ("providers", "commands") and len(parts) > 1:
+        parts[1] = parts[1].lower()
+    return joined(*parts)
 
 
 def joined(*parts: str) -> str:

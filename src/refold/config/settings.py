@@ -8,15 +8,15 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from refold.provider.command.spec import Context, Format
-from refold.provider.command.templates import Command
-from refold.provider.prices import Override
+from refold.provider.command.given import Command, Context, Format
+from refold.provider.override import Override
 from refold.values.effort import Effort
 from refold.values.rights import Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
 AtLeast1: TypeAlias = Annotated[int, Meta(ge=1)]
 AtLeast1000: TypeAlias = Annotated[int, Meta(ge=1_000)]
+Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 
 
@@ -58,7 +58,9 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     base_url: str = ""
     key_env: str = ""  # the variable that holds the key
+    key_command: tuple[Word, ...] = ()  # a program that prints the key on its first line
     tools: Literal["auto", "native", "text"] = "auto"  # how its models call tools
+    text_tools: tuple[str, ...] = ()  # patterns of models whose calls are read as text
     window: AtLeast0 = 0  # tokens that its models read; 0: what is known of each
     quirks: dict[str, bool | str] = field(default_factory=dict[str, bool | str])
 

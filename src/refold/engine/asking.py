@@ -13,8 +13,8 @@ from refold.engine import calls
 from refold.engine.draft import Draft
 from refold.engine.request import build_request
 from refold.engine.world import Record, World
-from refold.errors import JournalError, ProviderError
-from refold.journal.events import Event, ModelFailed, Traced
+from refold.errors import ProviderError
+from refold.journal.events import Event, Traced
 from refold.provider.port import Came, Request, Retrying, Sent
 from refold.values.live import Waiting
 
@@ -39,7 +39,7 @@ async def ask(world: World, record: Record) -> None:
                         if live := draft.add(delta):
                             record.tell(live)
     except ProviderError as error:
-        failed = _failed(str(error), type(error).__name__, draft)
+        failed = draft.failed(str(error), type(error).__name__)
         await record(*await _traced(world, record), failed)
     except anyio.get_cancelled_exc_class():
         # Stopped by a person, who has read this far. After a crash we ask again.
@@ -59,18 +59,8 @@ async def _request(world: World, record: Record) -> Request:
     if world.trace:
         request = replace(request, trace=True)
     if names := record.view.talk.pictures:
-        request = replace(request, pictures=await _pictures(names, record))
+        request = replace(request, pictures=await world.album.of(names, record))
     return request
-
-
-async def _pictures(names: tuple[str, ...], record: Record) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for name in names:
-        try:
-            found[name] = await record.get(name)
-        except JournalError:
-            continue  # the wires say in words that it cannot be shown
-    return found
 
 
 async def _answered(draft: Draft, world: World, record: Record) -> None:
@@ -78,7 +68,7 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
     answer = draft.whole(calls=asked is None or asked.tools)
     traced = await _traced(world, record)
     if answer is None:
-        await record(*traced, _failed(EMPTY, "ProviderError", draft))
+        await record(*traced, draft.failed(EMPTY, "ProviderError"))
         return
     made = answer.message.calls
     opening: list[Event] = [*traced, answer]
@@ -89,8 +79,3 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
 
 async def _traced(world: World, record: Record) -> list[Traced]:
     return await world.trace.told(record) if world.trace else []
-
-
-def _failed(reason: str, kind: str, draft: Draft) -> ModelFailed:
-    shown = draft.text if draft.text.strip() else ""
-    return ModelFailed(reason, kind, shown)

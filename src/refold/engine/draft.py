@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-from refold.journal.events import ModelAnswered
+from refold.journal.events import ModelAnswered, ModelFailed
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.values.clean import clean
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
@@ -80,16 +80,38 @@ class Draft:
             return None
         kept = parts if says else ()
         model = done.by or self._model
-        cost = self._price(model, done.usage) if done.cost is None else done.cost
-        message = Message("assistant", kept)
-        return ModelAnswered(message, done.usage, stop, model, cost=cost, why=done.why)
+        asked = model.partition("/")[2]
+        return ModelAnswered(
+            Message("assistant", kept),
+            done.usage,
+            stop,
+            model,
+            cost=self._cost(done),
+            why=done.why,
+            served=done.model if done.model != asked else "",
+        )
+
+    def failed(self, reason: str, kind: str) -> ModelFailed:
+        """That no answer came of it; what there was of one had to be paid for, though."""
+        shown = self.text if self.text.strip() else ""
+        if (done := self._done) is None:
+            return ModelFailed(reason, kind, shown)
+        model = done.by or self._model
+        return ModelFailed(reason, kind, shown, done.usage, model, self._cost(done))
 
     def partial(self) -> ModelAnswered | None:
         """What a person saw before a stop. Half a call is no call."""
         if not self.text.strip():
             return None
         message = Message("assistant", (Text(self.text),))
-        return ModelAnswered(message, model=self._model, partial=True)
+        # What it used nobody told, but what is free is free however much it was.
+        free = self._price(self._model, Usage(fresh=1, output=1)) == 0
+        cost = 0.0 if free else None
+        return ModelAnswered(message, model=self._model, partial=True, cost=cost)
+
+    def _cost(self, done: Done) -> float | None:
+        told = done.cost is not None
+        return done.cost if told else self._price(done.by or self._model, done.usage)
 
     def _say(self, text: str) -> Live | None:
         if not text:

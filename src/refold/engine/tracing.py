@@ -2,8 +2,8 @@
 
 A request holds the whole talk, so each would be a little longer than the one
 before, and a journal of them all would grow with the square of the steps. What a
-request has in common with the one before at its beginning is therefore not kept
-again: the event says how much that was.
+request has in common at its beginning with the last one to the same place is
+therefore not kept again: the event says how much that was.
 """
 
 from typing import Protocol
@@ -12,6 +12,9 @@ from msgspec import Struct
 
 from refold.journal.events import Traced
 from refold.provider.port import Came, Sent
+
+# So many places are remembered: a provider may have an address for each request.
+_PLACES = 16
 
 
 class Blobs(Protocol):
@@ -29,7 +32,9 @@ class Trace:
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
-        self._before = b""
+        self._before: dict[
+            str, bytes
+        ] = {}  # the last body by where it went, the newest last
 
     def take(self, delta: Sent | Came) -> None:
         match delta:
@@ -42,14 +47,16 @@ class Trace:
 
     async def told(self, blobs: Blobs) -> list[Traced]:
         """What was taken since the last time; its bytes are kept by then."""
-        calls, self._calls = self._calls, []
+        before = dict(self._before)
         found: list[Traced] = []
-        for call in calls:
-            same = _common(self._before, call.body)
+        for call in self._calls:
+            same = _common(before.pop(call.to, b""), call.body)
+            before[call.to] = call.body
             request = await blobs.put(call.body[same:])
             answer = await blobs.put(bytes(call.answer)) if call.answer else ""
             found.append(Traced(call.to, request, answer, same))
-            self._before = call.body
+        # Not before all are kept: what no event tells of, none can begin like.
+        self._before, self._calls = dict([*before.items()][-_PLACES:]), []
         return found
 
 

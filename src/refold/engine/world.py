@@ -7,8 +7,9 @@ session's recorder, as the engine sees it: the only way to make anything true.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
+from refold.engine.album import Album
 from refold.engine.decide import Policy
 from refold.engine.tracing import Trace
 from refold.journal.events import Briefed, Event
@@ -65,6 +66,7 @@ class World(Struct, frozen=True):
     schema: Raw = Raw(b"null")  # that the final answer has to match
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None
+    album: Album = field(default_factory=Album)
 
     def tool(self, name: str) -> Tool | None:
         return next((t for t in self.tools if t.spec.name == name), None)

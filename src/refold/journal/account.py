@@ -3,10 +3,10 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Entry, ModelAnswered, Said
+from refold.journal.events import Entry, ModelAnswered, ModelFailed, Said
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, Said)
+HEARS = (ModelAnswered, ModelFailed, Said)
 _KEYS_REMEMBERED = 256
 
 
@@ -20,18 +20,23 @@ class Account(Struct, frozen=True):
 
 def apply(account: Account, entry: Entry) -> Account:
     match entry.event:
-        case ModelAnswered(message, usage, model=model, cost=cost):
-            models = dict(account.by_model)
-            models[model] = models.get(model, Spent()).plus(usage, cost)
+        case ModelAnswered(message, usage, model=model, cost=cost, partial=partial):
             return replace(
-                account,
-                spent=account.spent.plus(usage, cost),
-                by_model=tuple(models.items()),
-                last=usage,
+                _paid(account, model, usage, cost),
+                last=account.last if partial else usage,  # a stopped one tells nothing
                 calls=account.calls + len(message.calls),
             )
+        case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
+            return _paid(account, model, usage, cost)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
             return replace(account, client_keys=keys)
         case _:
             return account
+
+
+def _paid(account: Account, model: str, usage: Usage, cost: float | None) -> Account:
+    models = dict(account.by_model)
+    models[model] = models.get(model, Spent()).plus(usage, cost)
+    spent = account.spent.plus(usage, cost)
+    return replace(account, spent=spent, by_model=tuple(models.items()))

@@ -101,24 +101,28 @@ class ModelAnswered(Struct, frozen=True):
     partial: bool = False
     cost: float | None = None  # US dollars; None: unknown, which is not zero
     why: str = ""  # what a provider said of a refusal
+    served: str = ""  # the provider's own name for who answered, where it is another
 
 
 class ModelFailed(Struct, frozen=True):
-    """No answer came. `shown` is what a person had already read of one."""
+    """No answer came, or an empty one. `shown` is what a person had already read of it."""
 
     reason: str
     kind: str = ""  # the class of the error
     shown: str = ""
+    usage: Usage | None = None  # where a provider told it: that has to be paid for, too
+    model: str = ""
+    cost: float | None = None
 
 
 class Traced(Struct, frozen=True):
     """A model call exactly as it went over the wire. Recorded only on request.
 
-    The request begins with the first `same` bytes of the one traced before it; the
-    rest of it is the blob `request`. `answer` is a blob, too; "" where none came.
+    The request begins with the first `same` bytes of the last one with the same `to`;
+    the rest of it is the blob `request`. `answer` is a blob, too; "" where none came.
     """
 
-    to: str  # "POST https://…", or a command line
+    to: str  # "POST https://…", a command line, or a file or slot that it takes words from
     request: str
     answer: str = ""
     same: int = 0

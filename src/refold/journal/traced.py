@@ -19,12 +19,12 @@ class WireCall(Struct, frozen=True):
 def wire_calls(
     entries: Iterable[Entry], blob: Callable[[str], bytes]
 ) -> Iterator[WireCall]:
-    """In their order. Each request begins as the one before did, so all are needed."""
-    before = b""
+    """In their order. A request begins as the one before did, so all are needed."""
+    before: dict[str, bytes] = {}  # by where it went
     for entry in entries:
         match entry.event:
             case Traced(to, request, answer, same):
-                before = before[:same] + blob(request)
-                yield WireCall(entry.seq, to, before, blob(answer) if answer else b"")
+                before[to] = before.get(to, b"")[:same] + blob(request)
+                yield WireCall(entry.seq, to, before[to], blob(answer) if answer else b"")
             case _:
                 continue

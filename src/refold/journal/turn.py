@@ -97,9 +97,10 @@ def apply(turn: Turn, entry: Entry) -> Turn:
 
 def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
     match event:
-        case ModelFailed(reason, _, shown):
+        case ModelFailed(reason, _, shown, usage, cost=cost):
             answer = shown or turn.answer
-            return replace(turn, asking=None, failed=reason, answer=answer)
+            spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            return replace(turn, asking=None, failed=reason, answer=answer, spent=spent)
         case ModelAnswered(message, usage, stop, cost=cost):
             return replace(
                 turn,

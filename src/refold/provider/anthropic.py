@@ -8,23 +8,25 @@ https://docs.anthropic.com/en/api/messages
 
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from refold.provider import sendable
 from refold.provider.anthropic_events import TYPES, WIRE, Event, Reading, from_wire
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
 from refold.provider.encoded import Encoded, Piece
+from refold.provider.followed import Followed
 from refold.provider.http import Http
 from refold.provider.pictured import REFUSED, Seen, blind, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
-from refold.values.log import Log
 from refold.values.messages import (
     Image,
     Message,
@@ -40,17 +42,25 @@ VERSION = "2023-06-01"
 MOST_OUTPUT = 32_000  # tokens; the API wants a number, and every current model allows this
 MUCH_OUTPUT = 64_000  # every model that thinks as it sees fit allows this
 
-# What a model may refuse: pictures, a schema, room for long thoughts, to sum them up
-# for people, to think as much as it sees fit, to think at all, and each effort.
+# What a model may refuse: thoughts that another one or another account has signed,
+# pictures, a schema, room for long thoughts, to sum them up for people, to think as
+# much as it sees fit, to think at all, and each effort.
 Extra: TypeAlias = (
-    Literal["pictures", "schema", "room", "display", "adaptive", "thinking"] | Level
+    Literal["kept", "pictures", "schema", "room", "display", "adaptive", "thinking"] | Level
 )
 
 
 def to_wire(
-    request: Request, messages: bytes, without: frozenset[Extra] = frozenset()
+    request: Request,
+    messages: bytes,
+    without: frozenset[Extra] = frozenset(),
+    *,
+    thoughtless: bool = False,
 ) -> bytes:
-    """The body of a request, given its messages, joined, from `message_to_wire`."""
+    """The body of a request, given its messages, joined, from `message_to_wire`.
+
+    `thoughtless`: the talk ends in a row of calls that began without a thought.
+    """
     body: dict[str, Any] = {
         "model": clean(request.model),
         "max_tokens": request.max_output or MOST_OUTPUT,
@@ -71,7 +81,7 @@ def to_wire(
         body["tools"] = tools
         if request.tool_choice == "none":
             body["tool_choice"] = {"type": "none"}
-    body |= _thinking(request, without)
+    body |= _thinking(request, without, thoughtless=thoughtless)
     if sendable.schema(request) and "schema" not in without:
         wanted = {"type": "json_schema", "schema": request.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": wanted}
@@ -79,14 +89,17 @@ def to_wire(
     return msgspec.json.encode(body)
 
 
-def message_to_wire(message: Message, pictures: Pictures = NO_PICTURES) -> Iterator[Piece]:
+def message_to_wire(
+    message: Message, pictures: Pictures = NO_PICTURES, *, keeping: str = WIRE
+) -> Iterator[Piece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 
     Results come directly after the answer that called, so they come first in
-    the user's message, as the API wants them.
+    the user's message, as the API wants them. `keeping`: the name under which
+    thoughts that go back are kept; "": none go back.
     """
     role = "assistant" if message.role == "assistant" else "user"
-    blocks = [block for part in message.parts for block in _blocks(part, pictures)]
+    blocks = [b for part in message.parts for b in _blocks(part, keeping, pictures)]
     blocks += _of_failures(message, pictures)
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()  # "the final block in an assistant message cannot be thinking"
@@ -100,10 +113,10 @@ def message_to_wire(message: Message, pictures: Pictures = NO_PICTURES) -> Itera
 class Anthropic:
     """Claude, or whatever speaks its protocol."""
 
-    def __init__(self, http: Http) -> None:
-        self._http = http
-        self._encoded = Encoded(message_to_wire)
-        self._plain = Encoded(blind(message_to_wire))
+    def __init__(self, http: Http, keeping: str = WIRE) -> None:
+        self._http, self._keeping = http, keeping
+        self._encoded: dict[tuple[str, bool], Encoded] = {}
+        self._row = Followed(_Row(), _rowed)
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -111,10 +124,12 @@ class Anthropic:
 
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
-            encoded = self._plain if "pictures" in without else self._encoded
-            messages = _marked(request, encoded)
-            body = to_wire(request, messages, without)
-            reader = Reader(Events, Event, Reading(), from_wire, types=TYPES)
+            keeping = "" if "kept" in without else self._keeping
+            messages = _marked(request, self._encoder(keeping, "pictures" not in without))
+            thoughtless = self._row.of(request.messages).thoughtless(keeping)
+            body = to_wire(request, messages, without, thoughtless=thoughtless)
+            start = Reading(keeping=self._keeping)
+            reader = Reader(Events, Event, start, from_wire, types=TYPES)
             return deltas(
                 self._http, "/v1/messages", body, model, reader, trace=request.trace
             )
@@ -124,11 +139,19 @@ class Anthropic:
     async def aclose(self) -> None:
         await self._http.aclose()
 
+    def _encoder(self, keeping: str, shown: bool) -> Encoded:
+        if (keeping, shown) not in self._encoded:
+            encode = partial(message_to_wire, keeping=keeping)
+            self._encoded[keeping, shown] = Encoded(encode if shown else blind(encode))
+        return self._encoded[keeping, shown]
+
 
 _CACHED = {"type": "ephemeral"}
 _MARK = b',"cache_control":{"type":"ephemeral"}'
 
 _ABOUT: dict[Extra, str] = {
+    # First of all: what is said of a kept thought names thinking, too.
+    "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
     "pictures": REFUSED,
     "schema": r"output_config\.format|output_format|schema|grammar|structured",
     "max": r"effort",
@@ -166,7 +189,9 @@ def _marked(request: Request, encoded: Encoded) -> bytes:
 
 def _sent(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
-    found: set[Extra] = {"pictures"} if request.pictures else set()
+    found: set[Extra] = {"kept"}
+    if request.pictures:
+        found.add("pictures")
     if sendable.schema(request):
         found.add("schema")
     if request.effort:
@@ -174,12 +199,14 @@ def _sent(request: Request) -> frozenset[Extra]:
     return frozenset(found)
 
 
-def _thinking(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+def _thinking(
+    request: Request, without: frozenset[Extra], *, thoughtless: bool
+) -> dict[str, Any]:
     """The fields that make a model think, as its generation wants to be asked."""
     if not request.effort or "thinking" in without:
         return {}
     if "adaptive" in without or _TOLD.match(request.model):
-        if not _may_begin_to_think(request.messages):
+        if thoughtless:
             return {}
         budget = ANTHROPIC_BUDGETS[request.effort]  # is part of the output
         most = request.max_output
@@ -197,34 +224,43 @@ def _thinking(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
     return found
 
 
-def _may_begin_to_think(messages: Log[Spoken]) -> bool:
-    """What began without a thought and called must be gone on with without one.
+class _Row(Struct, frozen=True):
+    """Answers that called, one after the other, at the end of a talk.
 
-    It began before somebody asked for more effort, or with another provider, and
-    "a final assistant message must start with a thinking block". One is thought
-    before a row of calls, not before each.
+    One is thought before a row, not before each of its answers. And "a final
+    assistant message must start with a thinking block": a row that began before
+    somebody asked for more effort, or with another provider, or whose thoughts are
+    refused, must be gone on with without one.
     """
-    first: Message | None = None  # of the row of calls at the end
-    called = False
-    for spoken in reversed(messages):
-        match spoken.message.role:
-            case "tool":
-                called = True
-            case "assistant" if called:
-                first, called = spoken.message, False
-            case "assistant":
-                break
-            case "user":
-                continue
-    blocks = (block for part in (first.parts if first else ()) for block in _blocks(part))
-    return first is None or "thinking" in next(blocks, {"type": ""})["type"]
+
+    first: Message | None = None
+    called: bool = False  # have results come for its last answer?
+
+    def thoughtless(self, keeping: str) -> bool:
+        if self.first is None or not self.called:
+            return False
+        blocks = (b for part in self.first.parts for b in _blocks(part, keeping))
+        return "thinking" not in next(blocks, {"type": ""})["type"]
 
 
-def _blocks(part: Part, pictures: Pictures = NO_PICTURES) -> Iterable[dict[str, Any]]:
+def _rowed(row: _Row, spoken: Spoken) -> _Row:
+    message = spoken.message
+    match message.role:
+        case "assistant":
+            return _Row(row.first if row.first and row.called else message)
+        case "tool":
+            return row if row.called else replace(row, called=True)
+        case "user":
+            return row
+
+
+def _blocks(
+    part: Part, keeping: str, pictures: Pictures = NO_PICTURES
+) -> Iterable[dict[str, Any]]:
     match part:
         case Text() | Image():
             yield from map(_shown, seen([part], pictures))
-        case Thinking(text, wire, data) if wire == WIRE:
+        case Thinking(text, wire, data) if wire and wire == keeping:
             match _kept(data):
                 case {"signature": str(signature)}:
                     yield {

@@ -16,7 +16,7 @@ from refold.provider.failures import Trouble
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
-WIRE = "anthropic"
+WIRE = "anthropic"  # and the name under which Anthropic's signatures are kept
 
 
 class Event(Struct, frozen=True):
@@ -41,6 +41,7 @@ class Reading(Struct, frozen=True):
     stop: str = ""
     why: str = ""  # it refused
     model: str = ""
+    keeping: str = WIRE  # the name under which signatures are kept for their maker
 
 
 def from_wire(
@@ -193,10 +194,10 @@ def _closed(reading: Reading, index: int) -> tuple[Delta, ...]:
     match reading.block:
         case _Block(type="thinking", signature=signature) if signature:
             data = msgspec.json.encode({"signature": signature})
-            return (ThinkingDelta("", WIRE, Raw(data)),)
+            return (ThinkingDelta("", reading.keeping, Raw(data)),)
         case _Block(type="redacted_thinking", data=redacted):
             data = msgspec.json.encode({"redacted": redacted})
-            return (ThinkingDelta("", WIRE, Raw(data)),)
+            return (ThinkingDelta("", reading.keeping, Raw(data)),)
         case _Block(type="tool_use", input=whole) if not reading.fed:
             # No arguments, or a relative of the API that sends them all at once.
             return (CallDelta(index, bytes(whole).decode()),)

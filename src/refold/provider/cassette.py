@@ -9,26 +9,18 @@ are not kept. What stands in a line says `cassette_lines`.
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import anyio.lowlevel
 
 from refold.errors import BadInput, ProviderError, Refused
 from refold.provider.cassette_difference import first_difference
-from refold.provider.cassette_lines import (
-    VERSION,
-    Answered,
-    Asked,
-    Mask,
-    Plainly,
-    answer_to_line,
-    line_of,
-    read,
-    unmasked,
-)
-from refold.provider.port import Came, Delta, Done, Provider, Request, Sent
+from refold.provider.cassette_lines import VERSION, Answered, Asked
+from refold.provider.cassette_reading import read
+from refold.provider.cassette_requests import Mask, PlainRequests, unmasked
+from refold.provider.cassette_writing import answer_to_line, line_of
+from refold.provider.port import Came, Closes, Delta, Done, Provider, Request, Sent
 
 
 class Tape:
@@ -42,17 +34,23 @@ class Tape:
 
     def __init__(self, file: Path, mask: Mask = unmasked) -> None:
         self._file, self._mask = file, mask
-        self._plainly = Plainly(mask)
+        self._requests = PlainRequests(mask)
         self._calls = 0
+        self._broken = ""  # why nothing is written any more
         self._create()
 
     def ask(self, request: Request) -> int:
-        """Write that this is asked; the number that its answer goes by."""
+        """Write that this is asked; the number that its answer goes by.
+
+        Raises `Refused` where the file cannot be written, or could not be before:
+        with a call missing, what follows would be no recording.
+        """
         self._calls += 1
-        self._write(line_of(self._plainly.news(self._calls, request)))
+        self._write(line_of(self._requests.change(self._calls, request)))
         return self._calls
 
     def answer(self, answer: Answered) -> None:
+        """Write what came. Raises `Refused` as `ask` does."""
         self._write(answer_to_line(answer, self._mask))
 
     def _create(self) -> None:
@@ -68,6 +66,8 @@ class Tape:
         self._write(line_of({"cassette": VERSION}))
 
     def _write(self, line: bytes) -> None:
+        if self._broken:
+            raise Refused(self._broken)
         try:
             file = os.open(self._file, os.O_WRONLY | os.O_APPEND)
             try:
@@ -76,9 +76,11 @@ class Tape:
             finally:
                 os.close(file)
         except OSError as error:
-            raise Refused(
-                f"the cassette {self._file} cannot be written: {error}"
-            ) from error
+            self._broken = (
+                f"the cassette {self._file} cannot be written: {error}; it holds what came "
+                "before: record to a new file"
+            )
+            raise Refused(self._broken) from error
 
 
 class Recording:
@@ -90,7 +92,6 @@ class Recording:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         number = self._tape.ask(request)
         came: list[Delta] = []
-        error: ProviderError | None = None
         ended = False
         try:
             async with aclosing(self.inner.stream(request)) as deltas:
@@ -99,17 +100,22 @@ class Recording:
                         came.append(delta)
                     ended = isinstance(delta, Done)
                     yield delta
-            ended = True
-        except ProviderError as caught:
-            error = caught
+        except ProviderError as error:
+            self._note(Answered(number, tuple(came), error))
             raise
-        finally:
-            stopped = not ended and error is None
-            self._tape.answer(Answered(number, tuple(came), error, stopped))
+        except BaseException:  # somebody has heard enough, or everything is stopped
+            self._note(Answered(number, tuple(came), stopped=not ended))
+            raise
+        self._tape.answer(Answered(number, tuple(came)))
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, _Closes):
+        if isinstance(self.inner, Closes):
             await self.inner.aclose()
+
+    def _note(self, answer: Answered) -> None:
+        """Write an answer that ended in an exception, which no trouble of ours may hide."""
+        with suppress(Refused):  # the tape tells it when it is asked next
+            self._tape.answer(answer)
 
 
 class Replaying:
@@ -128,7 +134,7 @@ class Replaying:
             raise BadInput(f"a request has no {', '.join(sorted(unknown))} to ignore")
         self._file, self._ignoring = file, ignoring
         self._calls = read(file)
-        self._plainly = Plainly(mask)
+        self._requests = PlainRequests(mask)
         self._left = list(range(len(self._calls.asked)))
 
     @property
@@ -150,7 +156,7 @@ class Replaying:
             )
 
     def _answer(self, request: Request) -> Answered:
-        asked = self._plainly.asked(request)
+        asked = self._requests.plain(request)
         if not self._left:
             raise Refused(self._over())
         expected = self._calls.asked[self._left[0]]
@@ -161,7 +167,7 @@ class Replaying:
             if self._difference(found, asked) is None:
                 self._left.remove(at)
                 if "messages" not in self._ignoring:
-                    self._plainly.adopt(asked, found)
+                    self._requests.share_messages(asked, found)
                 return self._calls.answers.get(found.number) or Answered(
                     found.number, stopped=True
                 )
@@ -179,8 +185,3 @@ class Replaying:
             f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'} and "
             f"was asked for one more{ends}"
         )
-
-
-@runtime_checkable
-class _Closes(Protocol):
-    async def aclose(self) -> None: ...

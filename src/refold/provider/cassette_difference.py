@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import TypeAlias
 
-from refold.provider.cassette_lines import Asked, Plain, Plainly
+from refold.provider.cassette_lines import Asked, Plain
+from refold.provider.cassette_requests import PlainRequests
 from refold.provider.port import Request
 from refold.values.log import Log
 from refold.values.messages import Spoken
@@ -13,7 +14,9 @@ from refold.values.messages import Spoken
 
 def first_difference(recorded: Asked, asked: Asked, ignoring: frozenset[str]) -> str | None:
     """Where `asked` is not as `recorded`, in the order of the fields; None: nowhere."""
-    default = Plainly().asked(Request(Log[Spoken]())).fields  # for fields younger than it
+    default = (
+        PlainRequests().plain(Request(Log[Spoken]())).fields
+    )  # for fields younger than it
     for name in Request.__struct_fields__:
         if name in ignoring or name == "trace":
             continue

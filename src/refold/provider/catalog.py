@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from refold.errors import BadInput
 from refold.provider.compatible import compatible
 from refold.provider.known import window
+from refold.provider.misnamed import no_provider
 from refold.provider.port import Provider
 from refold.provider.spec import ProviderSpec, Quirks
 
@@ -103,11 +104,7 @@ def find(name: str, known: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
     for spec in known:
         if name.lower() in (spec.name, *spec.aliases):
             return spec
-    from difflib import get_close_matches
-
-    names = [n for spec in known for n in (spec.name, *spec.aliases)]
-    near = get_close_matches(name.lower(), names, cutoff=0.5) or names
-    raise BadInput(f"there is no provider {name!r}; did you mean {' or '.join(near)}?")
+    raise no_provider(name, (n for spec in known for n in (spec.name, *spec.aliases)))
 
 
 def window_of(spec: ProviderSpec, model: str) -> int:
@@ -134,11 +131,11 @@ def connect(
         case "anthropic":
             from refold.provider.anthropic import Anthropic
 
-            return Anthropic(http)
+            return Anthropic(http, _keeping(spec))
         case "openai-responses":
             from refold.provider.responses import OpenAIResponses
 
-            return OpenAIResponses(http)
+            return OpenAIResponses(http, _keeping(spec))
         case "openai-chat":
             from refold.provider.openai_chat import OpenAIChat
 
@@ -146,7 +143,7 @@ def connect(
         case "gemini":
             from refold.provider.gemini import Gemini
 
-            return Gemini(http)
+            return Gemini(http, _keeping(spec))
         case "ollama":
             from refold.provider.ollama import Ollama
 
@@ -170,6 +167,7 @@ def server(
     peer = Peer(
         spec.label,
         base_url,
+        name=spec.name,
         url_env=spec.url_env,
         key_env=spec.key_env,
         advice=spec.advice,
@@ -209,16 +207,21 @@ def has_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     return any(environ.get(name, "").strip() for name in spec.secret_envs)
 
 
+def needs_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
+    """Is there no asking without a key? Raises `BadInput` as `address` does."""
+    return bool(spec.key_env) and not spec.keyless and not moved(spec, environ)
+
+
 def _credentials(
     spec: ProviderSpec, environ: Mapping[str, str], key: str
 ) -> tuple[dict[str, str], str]:
     held = (environ.get(name, "").strip() for name in (spec.key_env, *spec.key_too))
     key = key.strip() or next(filter(None, held), "")
     bearer = environ.get(spec.bearer_env, "").strip()
-    needed = spec.key_env and not spec.keyless and not _own(spec, environ)
-    if needed and not (key or bearer):
+    if needs_key(spec, environ) and not (key or bearer):
         raise BadInput(
-            f"there is no key for {spec.label}: set {spec.key_env}, or choose another model"
+            f"there is no key for {spec.label}: set {spec.key_env}, run "
+            f"`refold auth set {spec.name}`, or choose another model"
         )
     headers: dict[str, str] = {}
     if spec.wire == "anthropic":
@@ -233,14 +236,25 @@ def _credentials(
     return headers, ""
 
 
-def _own(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """A server of the person's own need not ask for a key."""
+def moved(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
+    """Is it not asked where it really is, but at an address of the person's own?"""
     return bool(spec.base_url) and address(spec, environ) != spec.base_url
+
+
+def _keeping(spec: ProviderSpec) -> str:
+    """The name under which is kept what only this provider can read again.
+
+    A wire's name stands for the provider it was made for, wherever that one's
+    address has been moved to. Others who speak the wire could not read what it
+    has signed, nor it what they have.
+    """
+    maker = {"openai-responses": "openai"}.get(spec.wire, spec.wire)
+    return spec.wire if spec.name == maker else f"{spec.wire}@{spec.name}"
 
 
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
     """Another server in the provider's place is asked in the words that most know."""
-    if _own(spec, environ):
+    if moved(spec, environ):
         plain = Quirks()
         return replace(
             spec.quirks,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from refold.provider.failures import Trouble
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.provider.reasoning_details import joined, thought_in
+from refold.provider.token_counts import openai_usage
 from refold.values.log import Log
 from refold.values.usage import Usage
 
@@ -199,15 +200,12 @@ def _called(reading: Reading, call: _Call) -> tuple[Reading, CallDelta]:
 
 
 def _usage(used: _Usage) -> Usage:
-    read = used.prompt_tokens_details or {}
-    cached = _count(read, "cached_tokens") or used.prompt_cache_hit_tokens or 0
-    cache_write = _count(read, "cache_write_tokens")
-    return Usage(
-        fresh=max((used.prompt_tokens or 0) - cached - cache_write, 0),  # theirs has all
-        cached=cached,
-        cache_write=cache_write,
-        output=used.completion_tokens or 0,
-        reasoning=_count(used.completion_tokens_details or {}, "reasoning_tokens"),
+    return openai_usage(
+        used.prompt_tokens,
+        used.completion_tokens,
+        used.prompt_tokens_details,
+        used.completion_tokens_details,
+        used.prompt_cache_hit_tokens,
     )
 
 
@@ -219,11 +217,6 @@ def _cost(used: _Usage) -> float | None:
             return used.cost + more
         case _:
             return float(used.cost)
-
-
-def _count(details: dict[str, Any], name: str) -> int:
-    found = details.get(name)
-    return found if isinstance(found, int) else 0
 
 
 def _trouble(error: Raw) -> Trouble:

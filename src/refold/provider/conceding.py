@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from refold.errors import Overloaded, Refused, TooLong
-from refold.provider.port import Came, Delta, Sent
+from refold.provider.port import Delta, seen
 
 Thing = TypeVar("Thing", bound=str)
 
@@ -54,15 +54,18 @@ class Concessions(Generic[Thing]):
     ) -> AsyncGenerator[Delta, None]:
         """The answer that `ask` gets. It is called again after each concession."""
         while True:
-            begun = False
+            begun, before = False, self.of(model)
             try:
                 async with aclosing(ask()) as found:
                     async for delta in found:
-                        begun = begun or not isinstance(delta, Sent | Came)
+                        begun = begun or seen(delta)
                         yield delta
             except (Refused, Overloaded) as refusal:
-                final = begun or not _about_something(refusal)
-                if final or not self.make(model, str(refusal), sent):
+                if begun or not _about_something(refusal):
+                    raise
+                if self.of(model) != before:
+                    continue  # somebody else was refused the same meanwhile
+                if not self.make(model, str(refusal), sent):
                     raise
             else:
                 return

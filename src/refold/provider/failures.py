@@ -28,6 +28,13 @@ _NO_MONEY = (
     r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
 )
 
+# Some say 404 to those, others 400.
+_NO_SUCH_MODEL = (
+    r"model_(not_found|decommissioned)|invalid model( name| id|:|$)"
+    r"|not a valid model|unknown model|not found the model|unexpected model name"
+    r"|\bmodels?\b[^,;]*\b(not exist|not found)\b"
+)
+
 _WRONG_KEY = r"api_key_invalid|api key not valid"  # Google says 400 to those
 
 
@@ -36,6 +43,7 @@ class Peer(Struct, frozen=True):
 
     label: str  # "Anthropic"
     base_url: str
+    name: str = ""  # "anthropic", as a person says which model is meant
     url_env: str = ""  # the variable that changes the address
     key_env: str = ""  # the one that holds the key
     advice: str = ""  # what else to look at when nobody answers there
@@ -76,6 +84,8 @@ def failure(peer: Peer, reply: Reply) -> ProviderError:
         return Refused(f"{peer.label} refused {_key(peer)} {ending}")
     if status == 404:
         return Refused(_not_found(peer, reply, code, said))
+    if re.search(_NO_SUCH_MODEL, what):
+        return Refused(_no_such_model(peer, reply, said))
     if 300 <= status < 400:
         return Refused(
             f"{peer.base_url} sends us on to {reply.headers.get('location', '?')!r} ({status})"
@@ -191,11 +201,32 @@ def _address(peer: Peer) -> str:
 
 def _not_found(peer: Peer, reply: Reply, code: str, said: str) -> str:
     if "model" in f"{code} {said}".lower() or "not_found" in code:
-        return f"{peer.label} does not know the model {reply.model!r} (404): {quoted(said)}"
+        return _no_such_model(peer, reply, said)
     return (
         f"There is no {peer.label} API at {peer.base_url} (404): {quoted(said)}; "
         f"{_address(peer)}, and the model's name {reply.model!r}"
     )
+
+
+def _no_such_model(peer: Peer, reply: Reply, said: str) -> str:
+    asked = f"the model {reply.model!r} ({reply.status}): {quoted(said)}"
+    near = _near(peer.name, reply.model)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{peer.label} does not know {asked}{meant}"
+
+
+def _near(provider: str, model: str) -> list[str]:
+    """The names of the known models whose names are most like this one, at most three."""
+    from difflib import get_close_matches
+
+    from refold.provider.known import by_name
+    from refold.provider.prices import sold_by
+
+    models = by_name(sold_by(provider))
+    spellings = get_close_matches(model.lower(), models, 12)
+    # One model has many spellings; the first is the one that is surely understood.
+    names = dict.fromkeys(models[spelling].names[0] for spelling in spellings)
+    return [name for name in names if name != model][:3]
 
 
 def _until(date: str, now: float) -> float:

@@ -10,12 +10,11 @@ business and belongs inside the links: a whole patience is spent on each.
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from refold.errors import BadInput, Overloaded, ProviderError, Refused, Unreachable
-from refold.provider.port import Came, Delta, Done, Provider, Request, Retrying, Sent
+from refold.provider.port import Closes, Delta, Done, Provider, Request, Retrying, seen
 
 # Seconds for which one that failed is not asked first. A turn has many steps, and
 # a dead model must not cost each of them all its tries.
@@ -54,7 +53,7 @@ class Fallback:
             try:
                 async with aclosing(self._ask(link, request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or not isinstance(delta, Retrying | Sent | Came)
+                        begun = begun or seen(delta)
                         yield delta
             except (Overloaded, Unreachable, BadInput) as error:
                 if begun:
@@ -76,7 +75,7 @@ class Fallback:
     async def aclose(self) -> None:
         """Close those that were made."""
         for link in self._links:
-            if isinstance(link.made, _Closes):
+            if isinstance(link.made, Closes):
                 await link.made.aclose()
 
     def _order(self) -> list["_Link"]:
@@ -109,11 +108,6 @@ class _Link:
         if self.made is None:
             self.made = self._make()
         return self.made
-
-
-@runtime_checkable
-class _Closes(Protocol):
-    async def aclose(self) -> None: ...
 
 
 def _told(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:

@@ -26,6 +26,8 @@ from refold.provider.efforts import (
     level,
 )
 from refold.provider.encoded import Encoded, Piece
+from refold.provider.foreword import REFUSED as NO_SYSTEM
+from refold.provider.foreword import Foreword
 from refold.provider.gemini_chunks import WIRE, Chunk, Kept, Reading, ending, from_wire
 from refold.provider.http import Http
 from refold.provider.pictured import REFUSED, Seen, blind, result, seen
@@ -42,9 +44,11 @@ UNSIGNED = "skip_thought_signature_validator"
 # How signatures go back: those we have; a stand-in too, where a call has none; or
 # only stand-ins, since ours are of another account.
 Signing: TypeAlias = Literal["kept", "filled", "replaced"]
-# What a model may refuse: pictures, or only those inside of results; a schema; each
-# effort, to tell its thoughts, and signatures that are not of its making.
-Extra: TypeAlias = Literal["pictures", "nested", "schema", "thoughts", "signatures"] | Level
+# What a model may refuse: a system text; pictures, or only those inside of results; a
+# schema; each effort, to tell its thoughts, and signatures that are not of its making.
+Extra: TypeAlias = (
+    Literal["system", "pictures", "nested", "schema", "thoughts", "signatures"] | Level
+)
 
 KINDS = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 
@@ -54,6 +58,7 @@ class Manner(Struct, frozen=True):
 
     signing: Signing = "kept"
     nested: bool = True
+    keeping: str = WIRE  # the name under which signatures and ids of calls are kept
 
 
 class Called(Struct, frozen=True):
@@ -109,7 +114,7 @@ def message_to_wire(
     """
     manner = manner or Manner()
     if message.role == "assistant":
-        role, parts = b"model", [*_answered(message, manner.signing)]
+        role, parts = b"model", [*_answered(message, manner)]
         if all("thought" in part or not part.get("text", True) for part in parts):
             return
     else:
@@ -121,11 +126,11 @@ def message_to_wire(
         yield Piece(body, b'{"role":"%s","parts":[' % role, b"]}")
 
 
-def calls_of(message: Message) -> dict[str, Called]:
-    """The calls of a message, by our ids."""
+def calls_of(message: Message, keeping: str = WIRE) -> dict[str, Called]:
+    """The calls of a message, by our ids. `keeping`: as in `Manner`."""
     found: dict[str, Called] = {}
     for call in message.calls:
-        theirs = _kept(call.data).id if call.wire == WIRE else ""
+        theirs = _kept(call.data).id if call.wire == keeping else ""
         found[call.id] = Called(sendable.name(call.name), theirs)
     return found
 
@@ -133,10 +138,11 @@ def calls_of(message: Message) -> dict[str, Called]:
 class Gemini:
     """A model of Google's."""
 
-    def __init__(self, http: Http) -> None:
-        self._http = http
+    def __init__(self, http: Http, keeping: str = WIRE) -> None:
+        self._http, self._keeping = http, keeping
         self._called: dict[str, Called] = {}  # for results that follow
         self._encoded: dict[tuple[Manner, bool], Encoded] = {}
+        self._foreword = Foreword()
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -145,11 +151,13 @@ class Gemini:
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model) | _unknown(model)
             nested = "nested" not in without
-            manner = Manner(_signing(model, without), nested=nested)
+            manner = Manner(_signing(model, without), nested, self._keeping)
             encoder = self._encoder(manner, "pictures" not in without)
-            contents = encoder.join(request.messages, request.pictures)
-            body = to_wire(request, contents, without)
-            reader = Reader(Events, Chunk, Reading(), from_wire, ending)
+            asked = self._foreword.told(request) if "system" in without else request
+            contents = encoder.join(asked.messages, request.pictures)
+            body = to_wire(asked, contents, without)
+            start = Reading(keeping=self._keeping)
+            reader = Reader(Events, Chunk, start, from_wire, ending)
             return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
         return self._concessions.stream(model, ask, _sent(request))
@@ -166,11 +174,12 @@ class Gemini:
     def _encode(
         self, manner: Manner, message: Message, pictures: Pictures
     ) -> Iterator[Piece]:
-        self._called.update(calls_of(message))
+        self._called.update(calls_of(message, self._keeping))
         return message_to_wire(message, pictures, called=self._called, manner=manner)
 
 
 _ABOUT: dict[Extra, str] = {
+    "system": NO_SYSTEM,
     "nested": r"function.?response\W?parts|multimodal function response",
     "pictures": REFUSED,
     "schema": r"schema|response.?mime.?type",
@@ -188,6 +197,8 @@ def _sent(request: Request) -> frozenset[Extra]:
     found: set[Extra] = {"signatures", "thoughts"}
     if not _budgeted(request.model):
         found |= {*GEMINI.get(request.effort, ())}
+    if request.system.strip():
+        found.add("system")
     if request.pictures:
         found |= {"pictures", "nested"}
     if sendable.schema(request):
@@ -261,7 +272,8 @@ def _shown(thing: Seen) -> dict[str, Any]:
     return {"inlineData": {"mimeType": thing.kind, "data": thing.data}}
 
 
-def _answered(message: Message, signing: Signing) -> Iterator[dict[str, Any]]:
+def _answered(message: Message, manner: Manner) -> Iterator[dict[str, Any]]:
+    signing, keeping = manner.signing, manner.keeping
     nothing = Kept()
     signature: dict[str, str] = {}  # of the words that come next
     insists = signing != "kept"  # the first call of an answer must have one
@@ -270,7 +282,7 @@ def _answered(message: Message, signing: Signing) -> Iterator[dict[str, Any]]:
             case Text(text) if text.strip():
                 yield {"text": sendable.text(text), **signature}
                 signature = {}
-            case Thinking(text, wire, data) if wire == WIRE and signing != "replaced":
+            case Thinking(text, wire, data) if wire == keeping and signing != "replaced":
                 kept = _kept(data)
                 signature = _signature(kept.thought_signature)
                 if signature and (kept.thought or kept.text is not None):
@@ -278,7 +290,7 @@ def _answered(message: Message, signing: Signing) -> Iterator[dict[str, Any]]:
                     yield {"text": sendable.text(text), **thought, **signature}
                     signature = {}
             case ToolCall(_, name, arguments, _, wire, data):
-                kept = _kept(data) if wire == WIRE else nothing
+                kept = _kept(data) if wire == keeping else nothing
                 signed = kept.thought_signature if signing != "replaced" else ""
                 yield {
                     "functionCall": {

@@ -17,7 +17,7 @@ from refold.provider.failures import Trouble
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
-WIRE = "gemini"
+WIRE = "gemini"  # and the name under which Google's signatures are kept
 
 
 class Kept(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -46,6 +46,7 @@ class Reading(Struct, frozen=True):
     finish: str = ""
     why: str = ""  # in the provider's words
     model: str = ""
+    keeping: str = WIRE  # the name under which signatures are kept for their maker
 
 
 def from_wire(
@@ -157,25 +158,26 @@ _BROKEN = {
 
 def _part(reading: Reading, part: _Part) -> tuple[Reading, tuple[Delta, ...]]:
     text, signature = part.text or "", part.thought_signature or ""
+    keeping = reading.keeping
     if (call := part.function_call) is not None:
         made = (reading.calls, _json(call.args or {}), call.id or "", call.name)
         reading = replace(reading, calls=reading.calls + 1, signed=False)
         kept = Kept(signature, call.id or "")
         if kept == Kept():
             return reading, (CallDelta(*made),)
-        return reading, (CallDelta(*made, WIRE, _raw(kept)),)
+        return reading, (CallDelta(*made, keeping, _raw(kept)),)
     if part.thought:
         kept = _raw(Kept(signature, thought=True))
-        whole = ThinkingDelta(text, WIRE, kept) if signature else ThinkingDelta(text)
+        whole = ThinkingDelta(text, keeping, kept) if signature else ThinkingDelta(text)
         return reading, (whole,) if text or signature else ()
     if signature and not text:  # at the end of a stream, when all words have gone
-        return reading, (ThinkingDelta("", WIRE, _raw(Kept(signature, text=""))),)
+        return reading, (ThinkingDelta("", keeping, _raw(Kept(signature, text=""))),)
     if not text:
         return reading, ()
     if signature or reading.signed:
         # Signed words and others must stay apart: what stands between them says whose
         # the signature is.
-        between = ThinkingDelta("", WIRE, _raw(Kept(signature)))
+        between = ThinkingDelta("", keeping, _raw(Kept(signature)))
         return replace(reading, signed=bool(signature)), (between, TextDelta(text))
     return reading, (TextDelta(text),)
 

@@ -1,15 +1,13 @@
-"""Which models a provider has today, as it says itself; and what it said last time.
+"""Which models a provider has today, as it says itself.
 
 The parsers are pure: the bytes of a page to the models on it and where the next
-page is. What is known of models without asking is in `known`, what they cost
-`prices`' business.
+page is. What it said last time keeps `kept_lists`; what is known of models without
+asking is in `known`, what they cost `prices`' business.
 """
 
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote, urlsplit
 
@@ -20,8 +18,10 @@ from msgspec import Struct
 from refold.errors import ProviderError, Refused
 from refold.provider.catalog import server
 from refold.provider.http import Http
+from refold.provider.kept_lists import Found
 from refold.provider.known import Step
 from refold.provider.spec import ProviderSpec
+from refold.provider.token_counts import count
 
 _PAGES = 50  # a server that sends more of them goes round in circles
 _AT_ONCE = 4  # questions to one Ollama
@@ -33,25 +33,9 @@ _NOT_TEXT = (
 )
 
 
-class Found(Struct, frozen=True, omit_defaults=True):
-    """A model, and what its provider tells of it."""
-
-    name: str
-    window: int = 0  # tokens; 0: not told
-    steps: tuple[Step, ...] = ()  # prices, where they are told
-
-
 class Page(Struct, frozen=True):
     models: tuple[Found, ...]
     next: str = ""  # the path of the page after it
-
-
-class Listed(Struct, frozen=True):
-    """An answer that was kept."""
-
-    at: float  # seconds since 1970
-    address: str  # who gave it
-    models: tuple[Found, ...]
 
 
 Parser: TypeAlias = Callable[[Any], Page]
@@ -85,30 +69,11 @@ async def list_models(
     return tuple(found[name] for name in sorted(found))
 
 
-def remembered(directory: Path, name: str, address: str) -> Listed | None:
-    """What the provider at this address said last time."""
-    try:
-        found = msgspec.json.decode(_file(directory, name).read_bytes(), type=Listed)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None  # it can be asked again
-    return found if found.address == address else None
-
-
-def remember(directory: Path, name: str, listed: Listed) -> None:
-    """Keep it for next time, whole or not at all. Where that is not possible, we forget."""
-    file = _file(directory, name)
-    temporary = file.with_suffix(f".{os.getpid()}.new")
-    with suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(msgspec.json.encode(listed))
-        temporary.replace(file)
-
-
 def from_anthropic(page: Any) -> Page:
     models: list[Found] = []
     for model in _models(page, "data"):
         if model.get("lifecycle") != "retired":
-            models.append(Found(model["id"], _count(model.get("max_input_tokens"))))
+            models.append(Found(model["id"], count(model.get("max_input_tokens"))))
     match page:
         case {"has_more": True, "last_id": str(last)} if last:
             return Page(tuple(models), f"{_ANTHROPIC}&after_id={quote(last, safe='')}")
@@ -118,7 +83,7 @@ def from_anthropic(page: Any) -> Page:
 
 def from_gemini(page: Any) -> Page:
     models = tuple(
-        Found(model["name"].removeprefix("models/"), _count(model.get("inputTokenLimit")))
+        Found(model["name"].removeprefix("models/"), count(model.get("inputTokenLimit")))
         for model in _models(page, "models", "name")
         if "generateContent" in (model.get("supportedGenerationMethods") or ())
         and not re.search(_NOT_TEXT, model["name"])
@@ -232,7 +197,7 @@ def _window(model: dict[str, Any]) -> int:
         model.get("max_model_len"),  # vLLM
         meta.get("n_ctx"),  # llama.cpp
     )
-    return next((count for value in told if (count := _count(value))), 0)
+    return next((tokens for value in told if (tokens := count(value))), 0)
 
 
 def _writes_text(model: dict[str, Any]) -> bool:
@@ -265,11 +230,3 @@ def _steps(pricing: Any) -> tuple[Step, ...]:
     if read is None or written is None or a_call:
         return ()
     return (Step(0, read, written, *cache),)
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
-
-
-def _file(directory: Path, name: str) -> Path:
-    return directory / f"{quote(name, safe='')}.json"

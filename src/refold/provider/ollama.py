@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.errors import ProviderError, Unreachable
+from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider import sendable
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
@@ -164,8 +164,11 @@ class Ollama:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         name = request.model
-        need = request.effort or request.pictures or not self._window
+        need = request.tools or request.effort or request.pictures or not self._window
         model = await self._model(name) if need else Model()
+        if request.tools and not model.can("tools"):
+            # What the server would say to them. Who asks knows other ways to call.
+            raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
         window = self._window or model.window or WINDOW
 
         def ask() -> AsyncGenerator[Delta, None]:

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 class Model(Struct, frozen=True):
     window: int = 0  # tokens; 0: it does not say
-    abilities: frozenset[str] | None = None  # "vision", "thinking" …; None: it does not say
+    # "completion", "tools", "vision", "thinking" …; None: it does not say
+    abilities: frozenset[str] | None = None
     levels: frozenset[str] = frozenset()  # of thinking, where it has more than on and off
 
     def can(self, what: str) -> bool:
@@ -31,7 +32,7 @@ def model_of(shown: bytes) -> Model:
     values = (found.thinking or _Thinking()).values or ()
     return Model(
         _window(found),
-        None if found.capabilities is None else frozenset(found.capabilities),
+        frozenset(found.capabilities) if found.capabilities else None,
         frozenset(value for value in values if isinstance(value, str)),
     )
 

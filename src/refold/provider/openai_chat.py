@@ -7,18 +7,21 @@ only some servers do is said where it is dealt with.
 https://platform.openai.com/docs/api-reference/chat
 """
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from refold.provider import sendable
 from refold.provider.chat_chunks import Chunk, Reading, ending, from_wire
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OPENAI, Level, level
 from refold.provider.encoded import Encoded, Piece
+from refold.provider.followed import Followed
+from refold.provider.foreword import REFUSED as NO_SYSTEM
+from refold.provider.foreword import Foreword
 from refold.provider.http import Http
 from refold.provider.pictured import REFUSED, Seen, Shown, blind, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -34,7 +37,7 @@ PLAIN = Quirks(output_limit="max_completion_tokens")
 BRIDGE = "(read)"  # what an answer says that is only there to stand between two others
 
 # What a model or a server may refuse.
-Extra: TypeAlias = Literal["pictures", "schema", "cache", "kept"] | Level
+Extra: TypeAlias = Literal["system", "pictures", "schema", "cache", "kept"] | Level
 
 
 def to_wire(
@@ -95,21 +98,25 @@ class OpenAIChat:
     """GPT, or whatever speaks its older protocol: nearly every server does."""
 
     def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
+        bridge = Spoken(0, Message("assistant", (Text(BRIDGE),)))
         self._http, self._quirks = http, quirks
         self._encoded: dict[tuple[bool, bool], Encoded] = {}
-        self._bridge = Spoken(0, Message("assistant", (Text(BRIDGE),)))
+        self._bridged = Followed(_Bridged(Log()), partial(_bridged, bridge))
+        self._foreword = Foreword()
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        talk, model, quirks = request.messages, request.model, self._quirks
-        if quirks.bridged:
-            talk = Log([*_bridged(talk, self._bridge)])
+        model, quirks = request.model, self._quirks
 
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
+            asked = self._foreword.told(request) if "system" in without else request
+            talk = asked.messages
+            if quirks.bridged:
+                talk = self._bridged.of(talk).talk
             encoder = self._encoder("kept" not in without, "pictures" not in without)
             messages = encoder.join(talk, request.pictures)
-            body = to_wire(request, messages, quirks, without)
+            body = to_wire(asked, messages, quirks, without)
             splitter = Events if quirks.stream else Whole
             start = Reading(keeping=quirks.details)
             reader = Reader(splitter, Chunk, start, from_wire, ending, over=b"[DONE]")
@@ -130,6 +137,7 @@ class OpenAIChat:
 
 
 _ABOUT: dict[Extra, str] = {
+    "system": NO_SYSTEM,
     "pictures": REFUSED,
     "cache": r"prompt.?cache.?key",
     "schema": r"response_format|json_schema|schema|grammar|structured",
@@ -145,6 +153,8 @@ _ABOUT: dict[Extra, str] = {
 def _sent(request: Request, quirks: Quirks) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
     found: set[Extra] = {*OPENAI.get(request.effort, ())}
+    if request.system.strip():
+        found.add("system")
     if request.pictures:
         found.add("pictures")
     if _asks_for_schema(request, quirks):
@@ -209,17 +219,22 @@ def _shown(thing: Seen) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": thing.url}}
 
 
-def _bridged(talk: Iterable[Spoken], bridge: Spoken) -> Iterator[Spoken]:
-    waiting = False  # for an answer to the results that came last
-    for spoken in talk:
-        message = spoken.message
-        if waiting and message.role == "user":
-            yield bridge
-        if message.role != "assistant":
-            waiting = message.role == "tool"
-        elif waiting:  # an empty answer is not sent
-            waiting = not (message.calls or sendable.words(message))
-        yield spoken
+class _Bridged(Struct, frozen=True):
+    """A talk with what stands between a result and a person's words."""
+
+    talk: Log[Spoken]
+    waiting: bool = False  # for an answer to the results that came last
+
+
+def _bridged(bridge: Spoken, made: _Bridged, spoken: Spoken) -> _Bridged:
+    message, talk, waiting = spoken.message, made.talk, made.waiting
+    if waiting and message.role == "user":
+        talk = talk.plus(bridge)
+    if message.role != "assistant":
+        waiting = message.role == "tool"
+    elif waiting:  # an empty answer is not sent
+        waiting = not (message.calls or sendable.words(message))
+    return _Bridged(talk.plus(spoken), waiting)
 
 
 def _short(id_: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Raw, Struct
 
@@ -122,3 +122,15 @@ class Provider(Protocol):
     """
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]: ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A provider that holds something open. The next request opens it again."""
+
+    async def aclose(self) -> None: ...
+
+
+def seen(delta: Delta) -> bool:
+    """Could somebody have seen a part of the answer by now? Then it is not asked again."""
+    return not isinstance(delta, Retrying | Sent | Came)

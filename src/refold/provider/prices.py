@@ -9,17 +9,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from refold.provider.known import Known, Step, by_name, seller, table
+from refold.provider.known import Known, Step, by_name, seller
+from refold.provider.override import Override
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
-
-# More than this for a million tokens is a slip in a settings file.
-Dollars: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
-AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
 
 _DAY = r"20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
 _PACKED_DAY = r"-(20\d\d)(0[1-9]|1[0-2])([0-3]\d)(?=:|$)"
@@ -27,38 +24,6 @@ _PACKED_DAY = r"-(20\d\d)(0[1-9]|1[0-2])([0-3]\d)(?=:|$)"
 _VERSION = (
     rf"(?:[-@]{_DAY}|[-@]latest|@default|-00\d|(?<=-preview)-\d\d-(?:20)?\d\d)(?=:|$)"
 )
-
-
-class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for a model instead of the list. Prices are dollars a million tokens.
-
-    A price that is not set is the list's, without its steps; but with a new price
-    for input, tokens read from the cache or written to it cost that too.
-    """
-
-    input: Dollars | None = None
-    output: Dollars | None = None
-    cached: Dollars | None = None  # read from the cache
-    cache_write: Dollars | None = None  # written to it
-    window: AtLeast0 = 0  # tokens; 0: as known
-
-    @property
-    def priced(self) -> bool:
-        return any(
-            p is not None for p in (self.input, self.output, self.cached, self.cache_write)
-        )
-
-    def changed(self, before: Step | None) -> Step | None:
-        """The prices that follow; None while input or output is not known."""
-        read = _set(self.input, before and before.input)
-        output = _set(self.output, before and before.output)
-        if read is None or output is None:
-            return None
-        kept = before if self.input is None else None
-        cached = _set(self.cached, kept and kept.cached)
-        return Step(
-            0, read, output, cached, _set(self.cache_write, kept and kept.cache_write)
-        )
 
 
 Overrides: TypeAlias = Mapping[str, Override]  # by "provider/model", or a pattern of it
@@ -123,7 +88,7 @@ def rates(
     steps = steps or _listed(provider, model, time.time() if now is None else now)
     own = override(provider, model, overrides)
     if own and own.priced:
-        changed = own.changed(steps[0] if steps else None)
+        changed = _changed(own, steps[0] if steps else None)
         steps = (changed,) if changed else ()
     return Rates(steps) if steps else None
 
@@ -171,11 +136,6 @@ def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def as_of() -> str:
-    """The day the list is of."""
-    return table().as_of
-
-
 def _listed(provider: str, model: str, now: float) -> tuple[Step, ...]:
     known = find(provider, model)
     if known is None:
@@ -183,6 +143,17 @@ def _listed(provider: str, model: str, now: float) -> tuple[Step, ...]:
     moment = time.gmtime(now)
     date, clock = time.strftime("%Y-%m-%d", moment), time.strftime("%H:%M", moment)
     return known.steps(date, clock)
+
+
+def _changed(own: Override, before: Step | None) -> Step | None:
+    """The prices that follow; None while input or output is not known."""
+    read = _set(own.input, before and before.input)
+    output = _set(own.output, before and before.output)
+    if read is None or output is None:
+        return None
+    kept = before if own.input is None else None
+    cached = _set(own.cached, kept and kept.cached)
+    return Step(0, read, output, cached, _set(own.cache_write, kept and kept.cache_write))
 
 
 def _set(own: float | None, before: float | None) -> float | None:

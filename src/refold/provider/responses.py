@@ -75,11 +75,14 @@ def to_wire(
 
 
 def message_to_wire(
-    message: Message, pictures: Pictures = NO_PICTURES, *, kept: bool = True
+    message: Message, pictures: Pictures = NO_PICTURES, *, keeping: str = WIRE
 ) -> Iterator[Piece]:
-    """A message as items. `kept`: with what only this wire can read."""
+    """A message as items.
+
+    `keeping`: the name under which reasoning that goes back is kept; "": none does.
+    """
     if message.role == "assistant":
-        items = [*_answered(message, kept)]
+        items = [*_answered(message, keeping)]
         while items and items[-1]["type"] == "reasoning":
             items.pop()  # "provided without its required following item"
     else:
@@ -91,9 +94,9 @@ def message_to_wire(
 class OpenAIResponses:
     """GPT, or whatever speaks its newer protocol."""
 
-    def __init__(self, http: Http) -> None:
-        self._http = http
-        self._encoded: dict[tuple[bool, bool], Encoded] = {}
+    def __init__(self, http: Http, keeping: str = WIRE) -> None:
+        self._http, self._keeping = http, keeping
+        self._encoded: dict[tuple[str, bool], Encoded] = {}
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -101,10 +104,12 @@ class OpenAIResponses:
 
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
-            encoder = self._encoder("kept" not in without, "pictures" not in without)
+            keeping = "" if "kept" in without else self._keeping
+            encoder = self._encoder(keeping, "pictures" not in without)
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
-            reader = Reader(Events, Event, Reading(), from_wire, types=TYPES)
+            start = Reading(keeping=self._keeping)
+            reader = Reader(Events, Event, start, from_wire, types=TYPES)
             return deltas(
                 self._http, "/responses", body, model, reader, trace=request.trace
             )
@@ -114,11 +119,11 @@ class OpenAIResponses:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    def _encoder(self, kept: bool, shown: bool) -> Encoded:
-        if (kept, shown) not in self._encoded:
-            encode = partial(message_to_wire, kept=kept)
-            self._encoded[kept, shown] = Encoded(encode if shown else blind(encode))
-        return self._encoded[kept, shown]
+    def _encoder(self, keeping: str, shown: bool) -> Encoded:
+        if (keeping, shown) not in self._encoded:
+            encode = partial(message_to_wire, keeping=keeping)
+            self._encoded[keeping, shown] = Encoded(encode if shown else blind(encode))
+        return self._encoded[keeping, shown]
 
 
 _ABOUT: dict[Extra, str] = {
@@ -181,7 +186,7 @@ def _shown(thing: Seen) -> dict[str, str]:
     return {"type": "input_image", "image_url": thing.url, "detail": "auto"}
 
 
-def _answered(message: Message, kept: bool) -> Iterator[dict[str, Any]]:
+def _answered(message: Message, keeping: str) -> Iterator[dict[str, Any]]:
     phase: dict[str, Any] = {}  # of the words that come next
     for part in message.parts:
         match part:
@@ -189,7 +194,7 @@ def _answered(message: Message, kept: bool) -> Iterator[dict[str, Any]]:
                 said = {"type": "message", "role": "assistant", **phase}
                 yield {**said, "content": sendable.text(text)}
                 phase = {}
-            case Thinking(_, wire, data) if wire == WIRE and kept:
+            case Thinking(_, wire, data) if wire and wire == keeping:
                 match _decoded(data):
                     case {"type": "reasoning", **_more} as item:
                         yield cast("dict[str, Any]", item)

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from refold.provider.failures import Trouble
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
+from refold.provider.token_counts import openai_usage
 from refold.values.usage import Usage
 
-WIRE = "openai-responses"
+WIRE = "openai-responses"  # and the name under which OpenAI's reasoning is kept
 
 
 class Event(Struct, frozen=True):
@@ -43,6 +44,7 @@ class Reading(Struct, frozen=True):
     heard: bool = False  # has any item begun?
     fed: bool = False  # have words come for the message or reasoning that is open?
     refused: bool = False
+    keeping: str = WIRE  # the name under which reasoning is kept for its maker
 
 
 def from_wire(
@@ -147,7 +149,7 @@ def _opened(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta, ...]]
         case {"type": "message", "phase": str(phase)}:
             # Commentary or final answer: the model wants to read it again as that.
             data = Raw(msgspec.json.encode({"phase": phase}))
-            return reading, (ThinkingDelta("", WIRE, data),)
+            return reading, (ThinkingDelta("", reading.keeping, data),)
         case _:
             return reading, ()
 
@@ -184,7 +186,8 @@ def _closed(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta, ...]]
             item = cast("dict[str, Any]", found)
             text = "" if fed else "\n\n".join(_texts(item))
             if item.get("encrypted_content") or item.get("content"):
-                return reading, (ThinkingDelta(text, WIRE, Raw(_json(item))),)
+                whole = ThinkingDelta(text, reading.keeping, Raw(_json(item)))
+                return reading, (whole,)
             return reading, (ThinkingDelta(text),) if text else ()
         case {"type": "message"} as found if not fed:
             item = cast("dict[str, Any]", found)
@@ -247,20 +250,12 @@ def _json(item: dict[str, Any]) -> bytes:
 
 def _usage(used: _Usage | None) -> Usage:
     used = used or _Usage()
-    read, written = used.input_tokens_details or {}, used.output_tokens_details or {}
-    cached, cache_write = _count(read, "cached_tokens"), _count(read, "cache_write_tokens")
-    return Usage(
-        fresh=max((used.input_tokens or 0) - cached - cache_write, 0),  # theirs has all
-        cached=cached,
-        cache_write=cache_write,
-        output=used.output_tokens or 0,
-        reasoning=_count(written, "reasoning_tokens"),
+    return openai_usage(
+        used.input_tokens,
+        used.output_tokens,
+        used.input_tokens_details,
+        used.output_tokens_details,
     )
-
-
-def _count(details: dict[str, Any], name: str) -> int:
-    found = details.get(name)
-    return found if isinstance(found, int) else 0
 
 
 def _trouble(error: Any) -> Trouble:

@@ -8,13 +8,12 @@ a second answer after half a first one would be shown twice.
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol, runtime_checkable
 
 import anyio
 from msgspec import Struct
 
 from refold.errors import Overloaded, Unreachable
-from refold.provider.port import Came, Delta, Provider, Request, Retrying, Sent
+from refold.provider.port import Closes, Delta, Provider, Request, Retrying, seen
 
 
 class Backoff(Struct, frozen=True):
@@ -59,7 +58,7 @@ class Patient:
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or not isinstance(delta, Retrying | Sent | Came)
+                        begun = begun or seen(delta)
                         yield delta
                 return
             except (Overloaded, Unreachable) as error:
@@ -72,7 +71,7 @@ class Patient:
             retry += 1
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, _Closes):
+        if isinstance(self.inner, Closes):
             await self.inner.aclose()
 
     def _wait(self, retry: int, error: Overloaded | Unreachable) -> float:
@@ -85,11 +84,6 @@ class Patient:
                 retry_after=asked,
             ) from error
         return self._backoff.wait(retry, asked, self._dice())
-
-
-@runtime_checkable
-class _Closes(Protocol):
-    async def aclose(self) -> None: ...
 
 
 def _spoken(seconds: float) -> str:

@@ -47,6 +47,11 @@ class ProviderSpec(Struct, frozen=True):
     quirks: Quirks = Quirks()
 
     @property
+    def own(self) -> bool:
+        """Does it run on a machine of whoever asks it?"""
+        return self.keyless or self.wire == "ollama"
+
+    @property
     def secret_envs(self) -> tuple[str, ...]:
         """Every variable that may hold what lets us in."""
         return tuple(filter(None, (self.key_env, *self.key_too, self.bearer_env)))

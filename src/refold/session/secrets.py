@@ -55,11 +55,16 @@ _SHAPES: tuple[tuple[bytes, bytes], ...] = (
 
 class Masks:
     def __init__(self, values: Iterable[str] = ()) -> None:
+        self._exact: tuple[bytes, ...] = ()
+        self.learn(*values)
+
+    def learn(self, *values: str) -> None:
+        """These too from now on: a key may come to light in the middle of a session."""
         # What is no Unicode can stand in no event either.
         usable = {clean(v) for v in values if len(v) >= _SHORTEST}
         # As in an event and as in a blob; the longest first, for one may begin another.
         written = {form for v in usable for form in (codec.as_in_json(v), v.encode())}
-        self._exact = tuple(sorted(written, key=len, reverse=True))
+        self._exact = tuple(sorted({*self._exact, *written}, key=len, reverse=True))
 
     def masked(self, value: T) -> T:
         """An event, or what one holds, without its secrets. Its shape stays."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refold.provider.cassette import Recording, Replaying, Tape
-from refold.provider.cassette_lines import Mask, unmasked
+from refold.provider.cassette_requests import Mask, unmasked
 from refold.provider.port import Provider
 
 

@@ -25,6 +25,7 @@ class Prose:
     def __init__(self, room: int = 0, *, marks: bool = True) -> None:
         self._flow, self._marks = Flow(room), marks
         self._held = ""
+        self._before = ""  # the last character that went out of this line
         self._style: Style = "plain"  # of the line
         self._fresh, self._fenced = True, False
 
@@ -47,6 +48,7 @@ class Prose:
 
     def _newline(self) -> list[Piece]:
         fenced, self._fresh, self._style = self._fenced, True, "plain"
+        self._before = ""
         out = self._flow.keep("plain", "\n") if fenced else self._flow.put("plain", "\n")
         self._flow.indent = 0
         return out
@@ -82,25 +84,35 @@ class Prose:
 
     def _inline(self, text: str, *, whole: bool) -> list[Piece]:
         out: list[Piece] = []
-        while mark := _MARK.search(text):
-            ticks = mark[0][0] == "`"
-            end = _closing(text, mark[0], mark.end(), whole=whole)
-            if end < 0 and not whole and len(text) - mark.start() < _HELD:
+        while mark := self._mark_in(text):
+            start = mark.start() - len(self._before)
+            opened = start + len(mark[0])
+            end = _closing(text, mark[0], opened, whole=whole)
+            if end < 0 and not whole and len(text) - start < _HELD:
                 break
-            out += self._flow.put(self._style, text[: mark.start()])
+            out += self._put(self._style, text[:start])
             if end < 0:
-                out += self._flow.put(self._style, mark[0])
-                text = text[mark.end() :]
+                out += self._put(self._style, mark[0])
+                text = text[opened:]
                 continue
-            out += self._flow.put("code" if ticks else "strong", text[mark.end() : end])
-            text = text[end + len(mark[0]) :]
+            style = "code" if mark[0][0] == "`" else "strong"
+            out += self._put(style, text[opened:end])
+            text, self._before = text[end + len(mark[0]) :], mark[0][-1]
         else:
             last = len(text) if whole or text[-1:] != "*" else len(text.rstrip("*"))
             self._held = text[last:] + self._held
-            return out + self._flow.put(self._style, text[:last])
-        out += self._flow.put(self._style, text[: mark.start()])
-        self._held = text[mark.start() :] + self._held
+            return out + self._put(self._style, text[:last])
+        out += self._put(self._style, text[:start])
+        self._held = text[start:] + self._held
         return out
+
+    def _mark_in(self, text: str) -> re.Match[str] | None:
+        """The next mark. What stands before `text` on its line decides with it."""
+        return _MARK.search(self._before + text, len(self._before))
+
+    def _put(self, style: Style, text: str) -> list[Piece]:
+        self._before = text[-1:] or self._before
+        return self._flow.put(style, text)
 
 
 def _closing(text: str, mark: str, start: int, *, whole: bool) -> int:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,12 @@ def connected(
     found: CommandSpec,
     model: str = "",
     patience: Patience | None = None,
+    secrets: Collection[str] = (),
     **environ: str,
 ) -> CommandLine:
     patience = patience or Patience(5.0, 1.0, 1.0)
-    return connect(found, model, environ={**os.environ, **environ}, patience=patience)
+    given = {**os.environ, **environ}
+    return connect(found, model, environ=given, secrets=secrets, patience=patience)
 
 
 def request(*words: str, **more: Any) -> Request:

@@ -1,27 +1,28 @@
 """The command lines that are built in: what is run, and what is refused."""
 
+import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 from fakes import ask, connected, request, shell, words
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.provider.command.backends import connect, find, named
+from refold.provider.command.backends import connect, find, named, own_server
 from refold.provider.command.builtin import backends
+from refold.provider.command.reading import counted
 from refold.provider.command.workplace import Words, prepared
 from refold.provider.port import Done
 from refold.values.usage import Usage
-
-PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-8")
 
 
 def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:
     words = Words("the prompt", "the system", model, effort)
     place = prepared(find(name), "/bin/prog", words, {"HOME": str(tmp_path)})
     place.clear()
-    return place.line.replace(str(place.directory), "/run")
+    return shlex.join(place.argv).replace(str(place.directory), "/run")
 
 
 def test_claude_is_started_without_tools_settings_servers_and_sessions(
@@ -120,15 +121,42 @@ def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
     assert str(raised.value).endswith(f"is not installed here: {find(name).install}")
 
 
-def test_each_is_documented_with_what_switches_its_tools_off() -> None:
-    missing = [
-        spec.name
-        for spec in backends()
-        if not (
-            f"`{spec.name}/" in PAGE
-            and (spec.install in PAGE)
-            and spec.tools_off_by in PAGE
-        )
-    ]
+def test_each_that_is_run_says_what_switches_its_tools_off() -> None:
+    assert [s.name for s in backends() if not s.tools_off_by] == ["coro"]
+    assert find("coro").tools == "on"
 
-    assert missing == []
+
+def test_what_gemini_thought_is_counted_though_it_tells_only_all_of_it() -> None:
+    line = msgspec.json.decode(
+        b'{"type":"result","status":"success","stats":{"total_tokens":150,'
+        b'"input_tokens":100,"output_tokens":9,"cached":30,"input":70,"tool_calls":0}}'
+    )
+
+    found = counted(line, find("gemini-cli").output.counts)
+
+    assert found == Usage(fresh=70, cached=30, output=50, reasoning=41)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [
+        ("box", 1234, "box:1234"),
+        ("box", 0, "box"),
+        ("", 1234, "127.0.0.1:1234"),
+        ("::1", 1234, "[::1]:1234"),
+        ("[::1]", 0, "[::1]"),
+    ],
+)
+def test_ollama_is_told_of_a_server_of_ones_own(host: str, port: int, address: str) -> None:
+    assert own_server("Ollama-CLI/qwen3", host, port) == {"OLLAMA_HOST": address}
+
+
+def test_a_program_that_finds_its_server_itself_takes_no_address() -> None:
+    with pytest.raises(BadInput, match="Codex asks servers of its own choice: --host"):
+        own_server("codex-cli", "box", 0)
+    with pytest.raises(BadInput, match=r"nothing to 'command/mine': .* \[commands.NAME\]"):
+        own_server("command/mine", "box", 0)
+
+
+def test_the_address_of_what_is_no_program_is_not_ours_to_set() -> None:
+    assert own_server("ollama/qwen3", "box", 0) is None

@@ -3,7 +3,8 @@
 import json
 import os
 import signal
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -12,10 +13,25 @@ import pytest
 from fakes import JSONL, alive, ask, connected, lines, python, request, shell, spec, words
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
+from refold.provider.command.builtin import backends
+from refold.provider.command.given import Command
+from refold.provider.command.keys import key_names
 from refold.provider.command.spec import Output, Patience, Talk
-from refold.provider.port import Came, Done, Provider, Sent, TextDelta, ThinkingDelta
+from refold.provider.command.transcript import GUIDE
+from refold.provider.port import (
+    Came,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Sent,
+    TextDelta,
+    ThinkingDelta,
+)
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.scripted import Reply
+from refold.values.log import Log
+from refold.values.messages import Message, Part, Spoken, Text
 from refold.values.usage import Usage
 
 # Gives the replies that lie in a directory, one each time it is started.
@@ -207,17 +223,80 @@ def test_it_sees_the_environment_but_nobody_elses_keys(tmp_path: Path) -> None:
     assert words(ask(connected(found, "m", **given))) == "1|o|||dumb|m"
 
 
+def test_it_sees_no_secret_that_is_not_its_own(tmp_path: Path) -> None:
+    program = shell(tmp_path, 'echo "$ACME_KEY|$MINE|$CODEX_API_KEY|$ANTHROPIC_API_KEY"')
+    given = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
+
+    found = spec(program, keys=("MINE",))
+    provider = connected(found, secrets={"ACME_KEY", "MINE"}, **given)
+
+    assert words(ask(provider)) == "|m||"
+
+
+def test_the_variables_with_keys_of_command_lines_can_be_told() -> None:
+    own = {"mine": Command(keys=("MY_KEY",)), "other": Command()}
+
+    assert key_names(own) - key_names({}) == {"MY_KEY"}
+    assert key_names({}) == {name for spec in backends() for name in spec.keys}
+    assert "CODEX_API_KEY" in key_names({})
+
+
 def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> None:
     program = shell(tmp_path, "cat >/dev/null; printf Hi")
-    found = spec(program, "a b", "{system_file}", environ={"X": "1"})
+    found = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
 
-    told = ask(connected(found), request("Hello?", system="Be.", trace=True))
+    told = ask(connected(found, "m-1"), request("Hello?", system="Be.", trace=True))
 
-    assert told[0] == Sent("file system.md", b"Be.")
-    assert isinstance(told[1], Sent)
-    assert told[1].to.startswith(f"{program} 'a b' /")
-    assert told[1].body.endswith(b"User: Hello?")
-    assert told[2:] == [Came(b"Hi"), TextDelta("Hi"), Done()]
+    assert told == [
+        Sent("file system.md", b"Be."),
+        Sent(
+            f"{program} 'a b' '{{system_file}}' m-1",
+            f"System: {GUIDE}\n\nUser: Hello?".encode(),
+        ),
+        Came(b"Hi"),
+        TextDelta("Hi"),
+        Done(),
+    ]
+
+
+def test_a_traced_command_line_names_slots_so_that_each_run_has_the_same(
+    tmp_path: Path,
+) -> None:
+    program = shell(tmp_path, "printf Hi")
+    found = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
+    provider = connected(found)
+
+    told = ask(provider, request("One", system="Be.", trace=True))
+    more = ask(provider, request("One", "Hi", "Two", system="Be.", trace=True))
+
+    def sent(found: list[Delta]) -> list[Sent]:
+        return [delta for delta in found if isinstance(delta, Sent)]
+
+    assert sent(told) == [
+        Sent("slot prompt", f"System: {GUIDE}\n\nUser: One".encode()),
+        Sent("slot system", b"Be."),
+        Sent(f"{program} '{{prompt}}'", b""),
+    ]
+    assert [s.to for s in sent(more)] == [s.to for s in sent(told)]
+    assert sent(more)[0].body.startswith(sent(told)[0].body)
+
+
+def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Path) -> None:
+    class Noting(tuple[Part, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Part]:
+            readers.add(threading.current_thread())
+            return super().__iter__()
+
+    readers = set[threading.Thread]()
+    spoken = Spoken(1, Message("user", Noting((Text("Hello?"),))))
+
+    said = words(ask(connected(spec(shell(tmp_path, "cat"))), Request(Log([spoken]))))
+
+    assert said.endswith("User: Hello?")
+    assert readers
+    assert threading.current_thread() not in readers
 
 
 @pytest.mark.parametrize(
@@ -250,6 +329,38 @@ def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> Non
             "prompt is too long: 300000 tokens",
         ),
         (
+            "echo 'Error: 429 quota\ntoken expired\nError: the disk is full' >&2; exit 1",
+            Refused,
+            "Fake failed (exit code 1): Error: 429 quota token expired Error: the disk is full",
+        ),
+        (
+            "echo 'Error: no luck\nstatus: 503\nsee the log' >&2; exit 1",
+            Overloaded,
+            "Fake is too busy or at its limit (exit code 1): "
+            "Error: no luck status: 503 see the log",
+        ),
+        (
+            "echo 'Error: 429, retrying in 1 s\ndone 429 files in 500 ms' >&2; exit 1",
+            Refused,
+            "Fake failed (exit code 1): Error: 429, retrying in 1 s done 429 files in 500 ms",
+        ),
+        (
+            "echo 'quota left: 3\none\ntwo\nthree' >&2; exit 1",
+            Refused,
+            "Fake failed (exit code 1): quota left: 3 one two three",
+        ),
+        (
+            "echo 'Error: 401\n' >&2; seq 30 >&2; exit 1",
+            Refused,
+            f"Fake failed (exit code 1): Error: 401 {' '.join(map(str, range(1, 31)))}",
+        ),
+        (
+            "echo 'request failed with 4 tries (429), not retrying' >&2; exit 1",
+            Overloaded,
+            "Fake is too busy or at its limit (exit code 1): "
+            "request failed with 4 tries (429), not retrying",
+        ),
+        (
             "printf 'Oh no\\n    at f (x.js:1)\\n    at y.js:2\\n' >&2; exit 1",
             Refused,
             "Fake failed (exit code 1): Oh no",
@@ -280,6 +391,11 @@ def test_a_failure_is_one_clear_sentence(
             Refused,
             "Fake is not let in by its service: log in with it, or check its key: "
             "invalid API key",
+        ),
+        (
+            lines({"error": {"message": "prompt is too long\nError: id 7"}}) + "\nexit 1",
+            TooLong,
+            "The conversation does not fit Fake: prompt is too long Error: id 7",
         ),
         (
             lines({"say": "Hel"}),

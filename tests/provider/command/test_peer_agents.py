@@ -225,7 +225,7 @@ def left(home: Path) -> list[str]:
 @each
 def test_words_usage_system_and_model_go_through_the_program(agent: Agent) -> None:
     asked = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
-    reply = said(agent, "It is rain. ☂ \\ <b>", usage=Usage(fresh=70, cached=30, output=9))
+    reply = said(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
 
     async def use(
         provider: CommandLine, server: WireServer
@@ -239,7 +239,7 @@ def test_words_usage_system_and_model_go_through_the_program(agent: Agent) -> No
     assert words(found) == "It is rain. ☂ \\ <b>"
     done = found[-1]
     assert isinstance(done, Done)
-    assert done.usage == Usage(fresh=70, cached=30, output=9)
+    assert done.usage == Usage(fresh=70, cached=30, output=9, reasoning=4)
     assert (done.cost or 0) > 0 if agent.name == "claude-code" else done.cost is None
     assert agent.model in path + all_told
     assert "You are REFOLD-7." in all_told

@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from fakes import ask, lines, request, shell, words
 
 from refold.errors import BadInput
 from refold.provider.command.backends import connect, named
+from refold.provider.command.given import Command, UsagePlaces
 from refold.provider.command.spec import SLOTS, CommandSpec
-from refold.provider.command.templates import Command, UsagePlaces, from_settings, own
+from refold.provider.command.templates import from_settings, own
 from refold.provider.port import Done, TextDelta
 from refold.values.usage import Usage
 
@@ -78,6 +81,22 @@ def test_lines_of_json_are_read_by_the_places_that_are_named(tmp_path: Path) -> 
         TextDelta("lo"),
         Done(Usage(fresh=5, cached=4, output=2), cost=0.5),
     ]
+
+
+def test_to_read_settings_loads_nothing_of_what_they_mean() -> None:
+    code = """
+import sys
+import refold.config.settings
+light = {"refold.provider", "refold.provider.override", "refold.provider.command",
+         "refold.provider.command.given"}
+print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.prov")))
+"""
+
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert told.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))

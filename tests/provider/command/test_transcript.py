@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, get_args
 from xml.etree import ElementTree
 
@@ -12,11 +13,15 @@ from inline_snapshot import snapshot
 from msgspec import Raw
 
 from refold.provider.command.formats import written
-from refold.provider.command.spec import Context, Format
+from refold.provider.command.given import Context, Format
+from refold.provider.command.prompts import Prompts
+from refold.provider.command.spec import Talk
 from refold.provider.command.transcript import GUIDE, Said, transcript
+from refold.values.log import Log
 from refold.values.messages import (
     Image,
     Message,
+    Part,
     Role,
     Spoken,
     Text,
@@ -481,6 +486,74 @@ def test_the_newest_words_are_always_told_whole(
         Said("assistant", "c"),
         Said("tool", "r"),
     )
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 3), st.lists(st.tuples(ROLES, NASTY), max_size=3)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=50)
+@given(STEPS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS))
+def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
+    steps: list[tuple[int, list[tuple[Role, str]]]],
+    system: str,
+    context: Context,
+    form: Format,
+) -> None:
+    prompts, spoken = Prompts(Talk(context, form, 2)), tuple[Spoken, ...]()
+
+    for back, new in steps:
+        spoken = (*spoken[: max(len(spoken) - back, 0)], *talk(*new))
+        told = written(transcript(spoken, context, 2, system), form)
+
+        assert prompts.prompt(Log(spoken), system) == told
+
+
+def test_a_talk_that_ends_alike_is_another_all_the_same() -> None:
+    prompts, one, other = Prompts(Talk()), talk(("user", "a")), talk(("user", "b"))
+    end = talk(("assistant", "c"))
+
+    prompts.prompt(Log((*one, *end)))
+    told = prompts.prompt(Log((*other, *end)))
+
+    assert told.endswith("User: b\n\nAssistant: c")
+
+
+def test_two_talks_can_have_the_same_prompts() -> None:
+    prompts, one, other = Prompts(Talk()), talk(("user", "a")), talk(("user", "b"))
+
+    prompts.prompt(Log(one))
+    prompts.prompt(Log(other))
+
+    assert prompts.prompt(Log((*other, *one))) == written(
+        transcript((*other, *one), "continue", 1), "plain"
+    )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_step_writes_only_what_is_new_in_it(form: Format) -> None:
+    class Counted(tuple[Part, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Part]:
+            read.append(self)
+            return super().__iter__()
+
+    read, log = list[object](), Log[Spoken]()
+    prompts = Prompts(Talk("continue", form))
+
+    for n in range(50):
+        log = log.plus(Spoken(n, Message("user", Counted((Text(str(n)),)))))
+        told = prompts.prompt(log)
+    rewound = log[:40]
+    prompts.prompt(rewound)
+    prompts.prompt((*rewound, Spoken(41, Message("user", Counted((Text("x"),))))))
+
+    assert len(read) == 51
+    assert told == written(transcript(log, "continue", 1), form)
 
 
 def kept(text: str, form: Format) -> str:

@@ -114,6 +114,26 @@ def test_tokens_are_counted_as_ours_where_cached_ones_are_in_their_input(
     assert counted(json.loads(line), counts) == usage
 
 
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ('{"i":10,"c":4,"o":3,"t":20}', Usage(6, 4, 0, 10, 7)),
+        ('{"i":10,"o":3,"r":5,"t":20}', Usage(10, 0, 0, 10, 5)),
+        ('{"i":10,"o":3,"t":0}', Usage(10, 0, 0, 3)),
+        ('{"i":10,"o":3}', Usage(10, 0, 0, 3)),
+        ('{"t":20}', None),
+    ],
+)
+def test_of_all_tokens_those_that_were_not_read_were_put_out(
+    line: str, usage: Usage | None
+) -> None:
+    counts = Counts(
+        places("i"), places("c"), (), places("o"), places("r"), places("t"), inclusive=True
+    )
+
+    assert counted(json.loads(line), counts) == usage
+
+
 def test_tokens_can_stand_in_words_on_standard_error() -> None:
     output = Output(printed=(("fresh", r"^read:\s+([\d,]+)"), ("output", r"^said: (\d+)")))
 

@@ -82,7 +82,7 @@ EVENTS: list[Event] = [
             "acme/one", 100_000, 4_000, "high", Raw(b'{"type":"object"}')),
     TakenUp((4,)),
     Asked(("<reminder>Be brief.</reminder>",), True, ("step_limit",)),
-    ModelFailed("busy", "Overloaded"),
+    ModelFailed("busy", "Overloaded", "", Usage(fresh=3), "acme/one", 0.5),
     TurnEnded("failed", "busy"),
     TurnStarted(10, "continue"),
     Asked(),

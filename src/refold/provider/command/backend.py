@@ -12,11 +12,10 @@ import anyio
 from refold.errors import ProviderError, Refused
 from refold.provider import sendable
 from refold.provider.command import failing
-from refold.provider.command.formats import written
 from refold.provider.command.program import Program, start
+from refold.provider.command.prompts import Prompts
 from refold.provider.command.reading import Reading
 from refold.provider.command.spec import CommandSpec, Patience, Talk
-from refold.provider.command.transcript import transcript
 from refold.provider.command.workplace import Words, Workplace, prepared
 from refold.provider.port import Came, Delta, Request, Sent
 
@@ -38,16 +37,17 @@ class CommandLine:
         patience: Patience,
     ) -> None:
         self._spec, self._model, self._program = spec, model, program
-        self._environ, self._talk, self._patience = environ, talk, patience
+        self._environ, self._patience = environ, patience
+        self._prompts = Prompts(talk)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         place = await self._prepared(request)
         try:
             if request.trace:
-                for name, content in place.files:
-                    yield Sent(f"file {name}", content)
+                for name, content in place.told:
+                    yield Sent(name, content)
                 yield Sent(place.line, place.stdin or b"")
-            program = self._start(place)
+            program = await self._started(place)
             reading, code = Reading(self._spec.output), 0
             try:
                 while not (reading.over or reading.trouble):
@@ -77,27 +77,27 @@ class CommandLine:
         """Nothing is open between two answers."""
 
     async def _prepared(self, request: Request) -> Workplace:
-        spec, talk = self._spec, self._talk
-        system = sendable.text(request.system).strip() or _NO_SYSTEM
-        alone = "{system}" in spec.slots or "{system_file}" in spec.slots
-        above = "" if alone else request.system
-        told = transcript(request.messages, talk.context or "continue", talk.window, above)
-        words = Words(
-            written(told, talk.format or "plain"), system, self._model, request.effort
-        )
-        make = partial(prepared, spec, self._program, words, self._environ)
         try:  # a thread is waited for even when we are cancelled, so nothing is left lying
-            return await anyio.to_thread.run_sync(make)
+            return await anyio.to_thread.run_sync(self._prepare, request)
         except OSError as error:
             raise Refused(
-                f"there is no place to run {spec.label} in: {error.strerror or error}"
+                f"there is no place to run {self._spec.label} in: {error.strerror or error}"
             ) from error
 
-    def _start(self, place: Workplace) -> Program:
+    def _prepare(self, request: Request) -> Workplace:
+        spec = self._spec
+        system = sendable.text(request.system).strip() or _NO_SYSTEM
+        alone = "{system}" in spec.slots or "{system_file}" in spec.slots
+        prompt = self._prompts.prompt(request.messages, "" if alone else request.system)
+        words = Words(prompt, system, self._model, request.effort)
+        return prepared(spec, self._program, words, self._environ)
+
+    async def _started(self, place: Workplace) -> Program:
+        starting = partial(
+            start, place.argv, cwd=place.cwd, environ=place.environ, stdin=place.stdin
+        )
         try:
-            return start(
-                place.argv, cwd=place.cwd, environ=place.environ, stdin=place.stdin
-            )
+            return await anyio.to_thread.run_sync(starting)
         except FileNotFoundError as error:
             raise Refused(failing.missing(self._spec, self._program)) from error
         except OSError as error:

@@ -1,11 +1,12 @@
 """Command lines by name, and how to make providers of them.
 
-Which are built in says `builtin`; a person's own come from `templates`.
+Which are built in says `builtin`; a person's own come from `templates`. Nobody but
+the caller knows what else is a secret here: it names the variables.
 """
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from refold.provider.catalog import providers
 from refold.provider.command import failing
 from refold.provider.command.backend import CommandLine
 from refold.provider.command.builtin import backends
+from refold.provider.command.keys import key_names
 from refold.provider.command.spec import OWN, CommandSpec, Patience, Talk
 from refold.provider.command.workplace import without_keys
 
@@ -57,16 +59,44 @@ def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str]
     return spec, model
 
 
+def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
+    """The variables that make a program ask a server of one's own.
+
+    None where `name` is not one of a command line. Raises `BadInput` for one that
+    takes no such address.
+    """
+    first = name.partition("/")[0].lower()
+    if first == OWN:
+        raise BadInput(
+            f"--host and --port mean nothing to {name!r}: set what its program listens to "
+            "in the settings, environ in [commands.NAME]"
+        )
+    if not any(spec.name == first for spec in backends()):
+        return None
+    spec = find(first)
+    if not spec.host_env:
+        raise BadInput(
+            f"{spec.label} asks servers of its own choice: --host and --port are for a "
+            "server of yours, as with -b ollama-cli"
+        )
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    host = host or "127.0.0.1"
+    return {spec.host_env: f"{host}:{port}" if port else host}
+
+
 def connect(
     spec: CommandSpec,
     model: str,
     *,
     environ: Mapping[str, str],
+    secrets: Collection[str] = (),
     talk: Talk | None = None,
     patience: Patience | None = None,
 ) -> CommandLine:
     """A provider to ask. What `talk` leaves open is as `spec` has it.
 
+    The program does not see the variables with keys of what is built in, nor those
+    of the names in `secrets`, but for its own `keys`.
     Raises `BadInput` where the program is not installed, or would use tools of
     its own that nobody here could forbid.
     """
@@ -83,7 +113,8 @@ def connect(
     patience = patience or Patience()
     if spec.idle:
         patience = replace(patience, idle=spec.idle)
-    keys = {name for other in providers() for name in other.secret_envs}
+    built_in = {name for other in providers() for name in other.secret_envs}
+    keys = built_in | key_names({}) | set(secrets)
     return CommandLine(
         spec,
         model,

@@ -4,6 +4,7 @@ What switches a program's own tools off stands beside how it is started, and
 tests run the real programs to prove it.
 """
 
+from refold.provider.command import keys
 from refold.provider.command.paths import places
 from refold.provider.command.spec import CommandSpec, Counts, Output
 
@@ -71,7 +72,7 @@ def _claude_code() -> CommandSpec:
         model="sonnet",
         install="npm install -g @anthropic-ai/claude-code",
         login="run `claude` once and log in, or set ANTHROPIC_API_KEY",
-        keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        keys=keys.CLAUDE,
         environ={
             # It would read every file that stands as @name in the talk.
             "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
@@ -149,7 +150,7 @@ def _codex() -> CommandSpec:
         tools_off_by="features switched off one by one, and its read-only sandbox behind them",
         install="npm install -g @openai/codex",
         login="run `codex login`, or set CODEX_API_KEY",
-        keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        keys=keys.CODEX,
         idle=900.0,  # it thinks without a word, and tells its answer whole
     )
 
@@ -178,6 +179,7 @@ def _gemini() -> CommandSpec:
                 places("stats.cached"),
                 (),
                 places("stats.output_tokens if type=result"),
+                total=places("stats.total_tokens if type=result"),
                 inclusive=True,
             ),
         ),
@@ -185,7 +187,7 @@ def _gemini() -> CommandSpec:
         tools_off_by="a policy that denies every tool",
         install="npm install -g @google/gemini-cli",
         login="run `gemini` once and log in, or choose the key in GEMINI_API_KEY there",
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        keys=keys.GEMINI,
         environ={"GEMINI_SYSTEM_MD": "{system_file}", "GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_NO_RELAUNCH": "true"},
         files={
             "no_tools.toml": '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'

@@ -1,7 +1,8 @@
 """What it means that a program failed: which `ProviderError`, in one sentence.
 
 Pure. Programs tell their troubles in words and not in codes, so the words are
-looked at: only what they clearly say is taken for more than a failure.
+looked at: only what they clearly say is taken for more than a failure. Of a log,
+that is its last error: what stands above it, the program has got over.
 """
 
 import re
@@ -13,13 +14,18 @@ from refold.provider.command.spec import CommandSpec
 from refold.provider.failures import masked
 from refold.values.clean import clean
 
+# A number is a status only where it stands as one: it may be a line, a size or a time.
+_STATUS = (
+    r"(?:(?:http|http/[\d.]+|status|code|error|got|received|returned|responded with)\W{{1,4}}"
+    r"(?:{0})\b|[(\[](?:{0})[)\]]|^\W{{0,3}}(?:{0})\b)"
+)
 _LOGIN = (
     r"not logged in|please (run )?/?log ?in|/login\b|login required|log in (again|with)"
     r"|auth(entication)? (method|failed|required|error)|authentication_|unauthenticated"
-    r"|unauthorized|\b401\b|(invalid|incorrect|missing|no|valid) ?(x-)?api[ _-]key"
+    r"|unauthorized|(invalid|incorrect|missing|no|valid) ?(x-)?api[ _-]key"
     r"|(set|specify|provide|export)\b.{0,30}[A-Z]_(API_)?KEY\b"
-    r"|api[ _-]key (is )?(not|missing|invalid|expired)|token (has )?expired"
-)
+    r"|api[ _-]key (is )?(not|missing|invalid|expired)|token (has )?expired|"
+) + _STATUS.format("401")
 _TOO_LONG = (
     r"prompt (is )?too long|context[ _](length|window)|maximum context|input (is )?too long"
     r"|too many (input )?tokens|token count .* exceeds|request[ _]too[ _]large"
@@ -29,26 +35,35 @@ _NO_MODEL = (
     r"|(unknown|invalid|unsupported|no such) model|not_found_error|issue with the selected model"
 )
 _BUSY = (
-    r"\b(429|500|502|503|504|529)\b|overloaded|rate.?limit|too many requests|usage limit"
-    r"|quota|resource_exhausted|hit your .{0,20}limit|internal server error"
-)
+    r"overloaded|rate.?limit|too many requests|usage limit|resource_exhausted"
+    r"|quota|hit your .{0,20}limit|internal server error|bad gateway|service unavailable|"
+) + _STATUS.format("429|500|502|503|504|529")
 _NO_LINE = (
     r"econnrefused|econnreset|enotfound|eai_again|etimedout|connection (refused|reset|error|failed)"
     r"|unable to connect|could not connect|fetch failed|stream disconnected|lookup address"
     r"|network (error|is unreachable)|timed? ?out|socket hang up|error sending request"
 )
+# A line that tells of an error, and one that says that it was not the end.
+_ERROR = r"error|fail|fatal|exception|cannot|could not|unable to"
+_GOT_OVER = r"retrying|will retry|reconnecting"
+_STACK = re.compile(r"^\s+at .*$", re.MULTILINE)
+_LOOKED_AT = 20  # lines, from the last
 _LONGEST = 300
 
 
 def failing(spec: CommandSpec, model: str, said: str, ending: str = "") -> ProviderError:
-    """The error for what a program said of its trouble. `ending`: how it ended."""
+    """The error for what a program said of its trouble.
+
+    `ending`: how it ended, where `said` is the log that it had printed until then.
+    """
     end = f" ({ending})" if ending else ""
     words = f"{end}: {tail(said)}" if said.strip() else end
     if said == ENDLESS:
         return Refused(f"{spec.label} gave no proper answer: {ENDLESS}")
+    cause = _cause(said) if ending else said
 
     def says(pattern: str) -> bool:
-        return re.search(pattern, said, re.IGNORECASE) is not None
+        return re.search(pattern, cause, re.IGNORECASE | re.MULTILINE) is not None
 
     if says(_TOO_LONG):
         return TooLong(f"The conversation does not fit {_named(spec, model)}{words}")
@@ -107,8 +122,17 @@ def ended(code: int | None) -> str:
 
 def tail(text: str) -> str:
     """The end of `text` on one line, fit to stand in a sentence, without its stack."""
-    line = _line(re.sub(r"^\s+at .*$", "", text[-4000:], flags=re.MULTILINE))
+    line = _line(_STACK.sub("", text[-4000:]))
     return line if len(line) <= _LONGEST else "…" + line[1 - _LONGEST :].lstrip()
+
+
+def _cause(said: str) -> str:
+    """The last error of a log, and what follows it; or else its last lines."""
+    lines = [line for line in _STACK.sub("", said).splitlines() if line.strip()]
+    over = [line for line in lines if not re.search(_GOT_OVER, line, re.IGNORECASE)]
+    lines = (over or lines)[-_LOOKED_AT:]
+    errors = [n for n, line in enumerate(lines) if re.search(_ERROR, line, re.IGNORECASE)]
+    return "\n".join(lines[errors[-1] if errors else -3 :])
 
 
 def head(text: str) -> str:

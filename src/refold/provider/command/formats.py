@@ -6,11 +6,12 @@ What is told at all says `transcript`.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import Struct
 
-from refold.provider.command.spec import Format
+from refold.provider.command.given import Format
 from refold.provider.command.transcript import Said
 
 _NAMES = {
@@ -31,43 +32,50 @@ _FENCES = re.compile(r"`{3,}")
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def written(told: Sequence[Said], form: Format) -> str:
-    return _FORMATS[form](told)
+class Form(Struct, frozen=True):
+    """How one message is written, and what stands between, before and after them."""
+
+    one: Callable[[Said], str]
+    between: str = "\n\n"
+    before: str = ""
+    after: str = ""
 
 
-def _plain(told: Sequence[Said]) -> str:
+def form(name: Format) -> Form:
+    match name:
+        case "plain":
+            return Form(_plain)
+        case "markdown":
+            return Form(_markdown)
+        case "json":
+            return Form(_json, ",\n", "[\n", "\n]")
+        case "xml":
+            return Form(_xml, "\n", "<conversation>\n", "\n</conversation>")
+
+
+def written(told: Sequence[Said], name: Format) -> str:
+    found = form(name)
+    return found.before + found.between.join(map(found.one, told)) + found.after
+
+
+def _plain(said: Said) -> str:
     """A line that begins like a speaker's gets a backslash before the name."""
-    return "\n\n".join(
-        f"{_NAMES[said.speaker]}: " + _SPEAKER.sub(r"\1\\\2", _lines(said.text))
-        for said in told
-    )
+    return f"{_NAMES[said.speaker]}: " + _SPEAKER.sub(r"\1\\\2", _lines(said.text))
 
 
-def _markdown(told: Sequence[Said]) -> str:
+def _markdown(said: Said) -> str:
     """The fence around a message is longer than any in it."""
-    return "\n\n".join(_fenced(said) for said in told)
-
-
-def _fenced(said: Said) -> str:
     text = _lines(said.text)
     fence = "`" * max((len(run) + 1 for run in _FENCES.findall(text)), default=3)
     return f"## {_NAMES[said.speaker]}\n\n{fence}text\n{text}\n{fence}"
 
 
-def _json(told: Sequence[Said]) -> str:
-    found = [
-        msgspec.json.encode({"role": said.speaker, "content": said.text}).decode()
-        for said in told
-    ]
-    return "[\n" + ",\n".join(found) + "\n]"
+def _json(said: Said) -> str:
+    return msgspec.json.encode({"role": said.speaker, "content": said.text}).decode()
 
 
-def _xml(told: Sequence[Said]) -> str:
+def _xml(said: Said) -> str:
     """In CDATA sections the words stay as they are: code, and calls in tags, too."""
-    return "\n".join(("<conversation>", *map(_element, told), "</conversation>"))
-
-
-def _element(said: Said) -> str:
     text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", _lines(said.text))
     text = text.replace("]]>", "]]]]><![CDATA[>")
     return f'<message role="{said.speaker}"><![CDATA[{text}]]></message>'
@@ -75,11 +83,3 @@ def _element(said: Said) -> str:
 
 def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-_FORMATS: Mapping[Format, Callable[[Sequence[Said]], str]] = {
-    "plain": _plain,
-    "markdown": _markdown,
-    "json": _json,
-    "xml": _xml,
-}

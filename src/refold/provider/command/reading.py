@@ -132,16 +132,19 @@ class Reading:
 
 def counted(line: Any, counts: Counts) -> Usage | None:
     """The tokens that a line tells of; None where it tells of none."""
-    read, output = _count(line, counts.input), _count(line, counts.output)
-    if read is None and output is None:
+    read, said = _count(line, counts.input), _count(line, counts.output)
+    if read is None and said is None:
         return None
+    total = _count(line, counts.total) or 0
+    output = max(total - (read or 0), said or 0)
     cached = _count(line, counts.cached) or 0
     cache_write = _count(line, counts.cache_write) or 0
     fresh = read or 0
     if counts.inclusive:
         fresh = max(fresh - cached - cache_write, 0)
-    reasoning = _count(line, counts.reasoning) or 0
-    return Usage(fresh, cached, cache_write, output or 0, reasoning)
+    thought = output - (said or 0)
+    reasoning = _count(line, counts.reasoning) or thought
+    return Usage(fresh, cached, cache_write, output, reasoning)
 
 
 class _Plain:

@@ -4,15 +4,13 @@ Which ones are built in says `backends`; a person's own come from `templates`.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from msgspec import Struct
 
+from refold.provider.command.given import Context, Format
 from refold.provider.command.paths import Where
 from refold.provider.port import Stop
-
-Context: TypeAlias = Literal["continue", "fresh", "sliding", "summarize"]
-Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
 
 OWN = "command"  # a person's own are named command/NAME
 
@@ -47,13 +45,18 @@ class Patience(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    """Where the counts of tokens stand. `inclusive`: in `input`, cached ones too."""
+    """Where the counts of tokens stand. `inclusive`: in `input`, cached ones too.
+
+    Of a program that tells only how many words it said, and not how many it thought,
+    `total` says that: all that is not `input` was put out.
+    """
 
     input: tuple[Where, ...] = ()
     cached: tuple[Where, ...] = ()
     cache_write: tuple[Where, ...] = ()
     output: tuple[Where, ...] = ()
     reasoning: tuple[Where, ...] = ()
+    total: tuple[Where, ...] = ()
     inclusive: bool = False
 
 

@@ -5,59 +5,12 @@ Whoever describes one says that it has no tools of its own: nobody here can know
 
 import re
 from collections.abc import Mapping
-from typing import Literal
-
-from msgspec import Struct, field
 
 from refold.errors import BadInput
+from refold.provider.command.given import Command, UsagePlaces
 from refold.provider.command.paths import places
-from refold.provider.command.spec import (
-    OWN,
-    SLOTS,
-    CommandSpec,
-    Context,
-    Counts,
-    Format,
-    Output,
-    Talk,
-)
+from refold.provider.command.spec import OWN, SLOTS, CommandSpec, Counts, Output, Talk
 from refold.provider.failures import masked
-
-
-class UsagePlaces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the counts of tokens stand in a line of JSON."""
-
-    input: str = ""
-    cached: str = ""
-    cache_write: str = ""
-    output: str = ""
-    reasoning: str = ""
-    input_has_cached: bool = True  # are cached tokens counted in `input` too?
-
-
-class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program as a model, as it stands in the settings."""
-
-    command: tuple[str, ...] = ()
-    tools: Literal["", "none"] = ""  # it must say that it has none
-    stdin: bool | None = None  # the prompt goes in there; else it is closed
-    model: str = ""
-    keys: tuple[str, ...] = ()  # variables with keys that it is to see
-    environ: dict[str, str] = field(default_factory=dict[str, str])
-    install: str = ""
-    context: Context = "continue"
-    format: Format = "plain"
-    window: int = 20
-    idle: float = 0.0  # seconds it may be silent; 0: as settings for all say
-    output: Literal["text", "jsonl"] = "text"
-    # Places in a line of JSON.
-    text: str = ""  # a piece of the answer
-    whole: str = ""  # all of it
-    thinking: str = ""
-    error: str = ""
-    end: str = ""  # stands only in the last line
-    cost: str = ""  # US dollars
-    usage: UsagePlaces = UsagePlaces()
 
 
 def own(commands: Mapping[str, Command]) -> tuple[CommandSpec, ...]:
@@ -83,7 +36,6 @@ def from_settings(name: str, given: Command) -> CommandSpec:
         stdin=stdin,
         output=_output(where, given),
         tools=given.tools or "on",
-        tools_off_by="the person says that it has none",
         model=given.model,
         needs_model="{model}" in text,
         install=given.install,

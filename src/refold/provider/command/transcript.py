@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.provider import sendable
-from refold.provider.command.spec import Context
+from refold.provider.command.given import Context
 from refold.values.messages import (
     Image,
     Message,
@@ -45,8 +45,7 @@ def transcript(
     """What is told, in its order. It begins with the guide, and `system` if any."""
     talk = [spoken.message for spoken in messages]
     whole = _whole(talk, context, max(window, 1))
-    guide = f"{GUIDE}\n\n{sendable.text(system)}" if system.strip() else GUIDE
-    told = [Said("system", guide)]
+    told = [guide(system)]
     gap: list[Message] = []
     for place, message in enumerate(talk):
         if place not in whole:
@@ -54,8 +53,22 @@ def transcript(
             continue
         told += _instead(gap, context)
         gap = []
-        told += _said(message)
+        told += said(message)
     return tuple(told)
+
+
+def guide(system: str = "") -> Said:
+    """What a transcript begins with."""
+    more = f"\n\n{sendable.text(system)}" if system.strip() else ""
+    return Said("system", f"{GUIDE}{more}")
+
+
+def said(message: Message) -> list[Said]:
+    """A message in its own words; nothing for an answer without any."""
+    words = "\n\n".join(filter(None, map(_words, message.parts)))
+    if not words.strip():
+        return [] if message.role == "assistant" else [Said(message.role, "(no words)")]
+    return [Said(message.role, words)]
 
 
 def _whole(talk: Sequence[Message], context: Context, window: int) -> set[int]:
@@ -98,13 +111,6 @@ def _is_result(message: Message) -> bool:
     )
 
 
-def _said(message: Message) -> list[Said]:
-    words = "\n\n".join(filter(None, map(_words, message.parts)))
-    if not words.strip():
-        return [] if message.role == "assistant" else [Said(message.role, "(no words)")]
-    return [Said(message.role, words)]
-
-
 def _words(part: Part) -> str:
     match part:
         case Text(text):
@@ -135,11 +141,11 @@ def _instead(gap: Sequence[Message], context: Context) -> list[Said]:
             "1 earlier message is" if len(gap) == 1 else f"{len(gap)} earlier messages are"
         )
         return [Said("note", f"({count} left out here.)")]
-    lines = [_digest(said) for message in gap for said in _said(message)]
+    lines = [_digest(one) for message in gap for one in said(message)]
     return [Said("note", "Earlier, in short:\n" + "\n".join(lines))] if lines else []
 
 
-def _digest(said: Said) -> str:
-    line = " ".join(said.text.split())
+def _digest(one: Said) -> str:
+    line = " ".join(one.text.split())
     line = line if len(line) <= _DIGEST else line[: _DIGEST - 1].rstrip() + "…"
-    return f"- {said.speaker}: {line}"
+    return f"- {one.speaker}: {line}"

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -41,18 +41,19 @@ class Words(Struct, frozen=True):
 
 
 class Workplace(Struct, frozen=True):
-    """Ready to start. `files` are those that words went into, by name."""
+    """Ready to start. `line` and `told` are for a trace: nothing there is of this run.
+
+    `line` is the command line, and where words go in by an argument or a file, the
+    slot stands there. `told` are those words, by what they went in by.
+    """
 
     directory: Path
     cwd: str
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     stdin: bytes | None
-    files: tuple[tuple[str, bytes], ...]
-
-    @property
-    def line(self) -> str:
-        return shlex.join(self.argv)
+    line: str
+    told: tuple[tuple[str, bytes], ...]
 
     def clear(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -75,8 +76,9 @@ def prepared(
             "effort": spec.efforts.get(words.effort, words.effort),
             "files": str(directory),
         }
-        argv = (program, *(_filled(spec, part, slots) for part in _arguments(spec, words)))
-        files = tuple(_files(spec, slots))
+        arguments = _arguments(spec, words)
+        argv = (program, *(_filled(spec, part, slots) for part in arguments))
+        files = _files(spec, slots)
         for name, content in files:
             (directory / name).write_bytes(content)
         cwd = _empty(environ) or _made(directory / "empty")
@@ -90,7 +92,10 @@ def prepared(
         for name in (*_OURS, *spec.unset):
             variables.pop(name, None)
         stdin = words.prompt.encode() if spec.stdin else None
-        return Workplace(directory, cwd, argv, variables, stdin, files)
+        told = [(f"file {name}", content) for name, content in files]
+        told += _in_place(spec, arguments, slots)
+        line = _line(program, arguments, slots)
+        return Workplace(directory, cwd, argv, variables, stdin, line, tuple(told))
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -119,6 +124,24 @@ def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes
     ]
     found += [(name, _put(content, slots)) for name, content in spec.files.items()]
     return [(name, content.encode()) for name, content in found]
+
+
+def _in_place(
+    spec: CommandSpec, arguments: Iterable[str], slots: Mapping[str, str]
+) -> list[tuple[str, bytes]]:
+    """What stands in an argument or a variable itself, by its slot."""
+    used = "\n".join((*arguments, *spec.environ.values()))
+    return [
+        (f"slot {name}", slots[name].encode())
+        for name in ("prompt", "system")
+        if f"{{{name}}}" in used
+    ]
+
+
+def _line(program: str, arguments: Iterable[str], slots: Mapping[str, str]) -> str:
+    shown = {name: f"{{{name}}}" for name in slots}
+    shown |= {name: slots[name] for name in ("model", "effort")}
+    return shlex.join((program, *(_put(part, shown) for part in arguments)))
 
 
 def _filled(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:

@@ -15,28 +15,30 @@ from msgspec.structs import replace
 from refold.errors import ProviderError, TooLong
 from refold.provider.port import (
     CallDelta,
+    Closes,
     Delta,
     Done,
     Provider,
     Request,
     Retrying,
-    Sent,
     TextDelta,
+    seen,
 )
 from refold.provider.text_protocol.heard import Reading
-from refold.provider.text_protocol.protocol import Closes, TextProtocol
+from refold.provider.text_protocol.protocol import TextProtocol
 from refold.provider.text_protocol.shapes import fits
 
 _TOOL = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
 # Ollama, Bedrock, LiteLLM · OpenAI, Groq, Google, DashScope · OpenRouter · vLLM ·
-# llama.cpp · its older relatives
+# llama.cpp · its older relatives · templates that know nobody who tells results
 _REFUSALS = re.compile(
     rf"does(?:n['’]t| not) support {_TOOL}\b"
     rf"|\b{_TOOL}[`'\"]? (?:is|are) (?:not (?:supported|enabled|available)|unsupported)"
     r"|no endpoints found that support (?:tool|the provided 'tool)"
     r"|requires --enable-auto-tool-choice"
     r"|tools? param(?:eter)? requires --jinja"
-    r"|unsupported param(?:eter)?s?:? [`'\"]?tools?\b",
+    r"|unsupported param(?:eter)?s?:? [`'\"]?tools?\b"
+    r"|only user,? (?:system,? )?and assistant roles are supported",
     re.IGNORECASE,
 )
 
@@ -89,7 +91,7 @@ def takes_no_tools(error: ProviderError) -> bool:
 def notice(model: str, why: str) -> str:
     return (
         f"{model} {why}; from here on refold reads its calls from what it writes "
-        '(set tools = "text" for it)'
+        "(text_tools in the settings says so beforehand)"
     )
 
 
@@ -98,13 +100,13 @@ class _Watching:
 
     def __init__(self, request: Request, from_answers: bool) -> None:
         self._request = request
-        self._reading = Reading(request.tools, wary=True)
+        self._reading = Reading(request.tools, bytes(request.schema), wary=True)
         self._passes = not (from_answers and request.tools)
         self._passes = self._passes or request.tool_choice == "none"
         self.begun = self.found = False
 
     def add(self, delta: Delta) -> Iterator[Delta]:
-        self.begun = self.begun or not isinstance(delta, Retrying | Sent)
+        self.begun = self.begun or seen(delta)
         if self._passes:
             yield delta
             return

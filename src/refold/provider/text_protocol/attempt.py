@@ -13,13 +13,13 @@ from refold.provider.text_protocol import marks
 from refold.provider.text_protocol.marks import Opening
 from refold.provider.text_protocol.scan import Scan
 from refold.provider.text_protocol.shapes import (
-    KEYS,
     Call,
     Tools,
     arguments_in,
     broken_call,
     call_with,
     calls_in,
+    may_be_call,
 )
 
 # A step reads from a place on, and says how far it came and whether it needs more.
@@ -30,18 +30,17 @@ _Part: TypeAlias = Callable[[str, int], bool]
 _BLANK = re.compile(r"\s*")
 _BETWEEN = re.compile(r"[\s,;]*")
 _BETWEEN_TAGGED = re.compile(r"[\s,;}\]]*")  # a bracket too many is a common slip
-_FIRST_KEY = re.compile(r'[\[{\s]*"([^"]*)"')
 _PARAMETER = re.compile(
     r"\s*<parameter=[\"']?([\w.-]+)[\"']?>\n?(.*?)\n?</parameter>", re.DOTALL
 )
-_HEAD = 120  # characters within which an object shows its first key
+_HEAD = 120  # characters within which JSON shows that it is no call
 _TAIL = 64  # pieces in which the end of an argument is looked for
 
 
 class Attempt:
     """`sure`: what holds it says that it is a call. `calls` may be broken ones."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, *, strange: bool) -> None:
         self.state: Literal["open", "call", "words"] = "open"
         self.sure = self.fenced = False
         self.calls: tuple[Call, ...] = ()
@@ -52,7 +51,7 @@ class Attempt:
         self._open: list[Opening] = []
         self._taken: list[str] = []
         self._body: list[str] = []  # of what is being read now; then it is taken
-        self._head = _Head()
+        self._head = _Head(tools, strange)
         self._step: Step = self._json
 
     @property
@@ -131,16 +130,13 @@ class Attempt:
     def _json(self, text: str, at: int) -> tuple[int, bool]:
         end = self.scan.feed(text, at)
         self._body.append(text[at:end])
-        match self.scan.state:
-            case "whole":
-                self._value()
-            case "wrong":
-                self._wrong()
-            case "open":
-                self.goes_on = not (self.sure or self._head.may_be_call(text[at:end]))
-                self.state = "words" if self.goes_on else "open"
-                return end, not self.goes_on
-        return end, False
+        if not (self.sure or self._head.may_be_call(text[at:end])):
+            self.state, self.goes_on = "words", self.scan.state == "open"
+        elif self.scan.state == "whole":
+            self._value()
+        elif self.scan.state == "wrong":
+            self._wrong()
+        return end, self.state == self.scan.state == "open"
 
     def _value(self) -> None:
         name = self._open[-1].name if self._open else ""
@@ -241,15 +237,16 @@ class Attempt:
 class _Head:
     """The beginning of JSON: one that can be no call need not be held to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Tools, strange: bool) -> None:
+        self._tools = tools
+        self._strange = strange  # may it be of a tool that there is not?
         self._text = ""
 
     def may_be_call(self, piece: str) -> bool:
         if len(self._text) >= _HEAD:
             return True
         self._text += piece[: _HEAD - len(self._text)]
-        first = _FIRST_KEY.match(self._text)
-        return first is None or first[1] in KEYS
+        return may_be_call(self._text, self._tools, strange=self._strange)
 
 
 def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[Call, ...]:

@@ -1,9 +1,12 @@
-"""For which models it is known beforehand how they call tools, and what a person may choose.
+"""How the models of a provider call tools: as a person chose, or as each needs.
 
-The table need not be whole: a model that is missing in it shows the need itself
-(`as_needed`). It spares those in it a refusal.
+Hardly any are known here beforehand. Ollama says of each model whether it takes
+tools, and its wire refuses them then without asking; elsewhere a model shows the
+need itself (`as_needed`).
 """
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from refold.provider.port import Provider
@@ -13,35 +16,27 @@ from refold.provider.text_protocol.protocol import TextProtocol
 
 Tools: TypeAlias = Literal["native", "text", "auto"]
 
-# Their templates in Ollama's library have no place for tools: it refuses them.
-_OLLAMA = frozenset({
-    "bakllava", "codegemma", "codellama", "codeqwen", "codestral", "codeup",
-    "deepseek-coder", "deepseek-coder-v2", "deepseek-llm", "deepseek-v2",
-    "dolphin-mistral", "dolphin-mixtral", "dolphin-phi", "everythinglm", "falcon",
-    "falcon2", "gemma", "gemma2", "gemma3", "gemma3n", "llama2", "llama2-chinese",
-    "llama2-uncensored", "llama3", "llava", "llava-llama3", "llava-phi3", "magicoder",
-    "medllama2", "mistral-openorca", "moondream", "neural-chat", "nous-hermes",
-    "nous-hermes2", "open-orca-platypus2", "openchat", "opencoder", "openhermes",
-    "orca-mini", "orca2", "phi", "phi3", "phi3.5", "phi4", "phind-codellama", "qwen",
-    "solar", "sqlcoder", "stable-beluga", "stable-code", "stablelm-zephyr", "stablelm2",
-    "starcoder", "starcoder2", "starling-lm", "tinydolphin", "tinyllama", "vicuna",
-    "wizard-math", "wizard-vicuna", "wizard-vicuna-uncensored", "wizardcoder",
-    "wizardlm", "wizardlm2", "yi", "yi-coder", "zephyr",
-})  # fmt: skip
 _GEMINI = ("gemma-2", "gemma-3")  # Google serves them without function calling
 # What these wires hear is never a call in words: their servers see to that.
 _NEVER_IN_WORDS: frozenset[Wire] = frozenset({"anthropic", "openai-responses", "gemini"})
 
 
+def chosen(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
+    """What a person chose for `model`, where `tools` is for all of its provider's.
+
+    `in_text`: patterns of the names of those that call in text. They may leave out
+    the folder of a name, as in `google/gemma-2-9b-it`; capitals do not matter.
+    """
+    name = model.lower()
+    names = {name, name.rpartition("/")[2]}
+    patterns = [pattern.lower() for pattern in in_text]
+    fit = any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+    return "text" if fit else tools
+
+
 def needs_text(provider: str, model: str) -> bool:
     """Is it known that this provider takes no tools for this model?"""
-    match provider:
-        case "ollama":
-            return model.removeprefix("library/").partition(":")[0].lower() in _OLLAMA
-        case "gemini":
-            return model.removeprefix("models/").startswith(_GEMINI)
-        case _:
-            return False
+    return provider == "gemini" and model.removeprefix("models/").startswith(_GEMINI)
 
 
 def calling(

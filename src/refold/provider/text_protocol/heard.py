@@ -21,7 +21,9 @@ Pure: text in, deltas out. What is within one call is `attempt`'s business.
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from refold.provider.port import CallDelta, Delta, TextDelta
@@ -29,7 +31,7 @@ from refold.provider.text_protocol import marks
 from refold.provider.text_protocol.attempt import Attempt, Step
 from refold.provider.text_protocol.marks import Opening
 from refold.provider.text_protocol.scan import Scan
-from refold.provider.text_protocol.shapes import Call
+from refold.provider.text_protocol.shapes import Call, answers
 from refold.values.tools import ToolSpec
 
 _SPOT = re.compile(r"[<\[{`]")
@@ -46,17 +48,21 @@ class _Held(Struct):
 class Reading:
     """Reads one answer. `wary`: of a model that has a way of its own to call.
 
-    A wary reading looks for a bare call only where the answer begins, and
-    believes in none that is not the last thing said.
+    A wary reading looks for a bare call only where the answer begins, of no tool
+    that there is not, and believes in none that is not the last thing said. With a
+    `schema`, what has its names is the answer that was asked for.
     """
 
-    def __init__(self, tools: Sequence[ToolSpec], *, wary: bool = False) -> None:
+    def __init__(
+        self, tools: Sequence[ToolSpec], schema: bytes = b"", *, wary: bool = False
+    ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._wary = wary
+        self._schema: Any = msgspec.json.decode(schema or b"null")
         self._text = "\n"  # not yet read, behind the few last characters that were
         self._at = 1
         self._step: Step = self._words
-        self._attempt = Attempt(self._tools)
+        self._attempt = Attempt(self._tools, strange=not wary)
         self._skipped, self._after_json = Scan(), self._step
         self._out: list[str] = []
         self._held: list[_Held] = []
@@ -183,7 +189,7 @@ class Reading:
         return len(text), True
 
     def _try(self, found: Opening | None, at: int) -> tuple[int, bool]:
-        self._attempt = Attempt(self._tools)
+        self._attempt = Attempt(self._tools, strange=not self._wary)
         self._step = self._attempted
         return self._attempt.open(found, at) if found else (at, False)
 
@@ -201,6 +207,10 @@ class Reading:
         """It is clear what it was."""
         found = self._attempt
         strange = any(call.strange for call in found.calls)
+        if found.state == "call" and not found.sure and answers(found.text, self._schema):
+            self._step = self._words
+            self._say(found.text)
+            return
         if found.state == "call" and not (strange and self._said):
             sure = found.sure or not (self._said or strange)
             sure = sure and not self._wary

@@ -6,11 +6,18 @@ how that looks is `told`'s business, how answers are read `heard`'s.
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
-from refold.provider.port import CallDelta, Delta, Done, Provider, Request, TextDelta
+from refold.provider.port import (
+    CallDelta,
+    Closes,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    TextDelta,
+)
 from refold.provider.text_protocol.heard import Reading
 from refold.provider.text_protocol.told import Told
 
@@ -25,7 +32,7 @@ class TextProtocol:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         answer = self.inner.stream(self._told.plain(request))
         if request.tools and request.tool_choice != "none":
-            answer = _read(answer, Reading(request.tools))
+            answer = _read(answer, Reading(request.tools, bytes(request.schema)))
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
@@ -33,11 +40,6 @@ class TextProtocol:
     async def aclose(self) -> None:
         if isinstance(self.inner, Closes):
             await self.inner.aclose()
-
-
-@runtime_checkable
-class Closes(Protocol):
-    async def aclose(self) -> None: ...
 
 
 async def _read(

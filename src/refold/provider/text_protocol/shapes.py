@@ -42,6 +42,13 @@ _AROUND = ("function", "function_call", "tool_call", "tool_calls")  # the call i
 _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index"})
 KEYS = frozenset({*_NAME, *_ARGUMENTS, *_AROUND, *_BESIDE})
 
+# How JSON begins, as far as that tells a call from what is none.
+_OPENED = re.compile(r"[\[{\s]*")
+_KEY = re.compile(r'\s*"([^"\\]*)"')
+_TEXT = re.compile(r'\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SCALAR = re.compile(r'\s*:\s*(?:"(?:[^"\\]|\\.)*"|[\w.+-]+)\s*,', re.DOTALL)
+_FENCED = re.compile(r"\s*`{3,}\w*(.*?)(?:`{3,}\s*)?", re.DOTALL)
+
 _PLAIN = re.compile(r"[A-Za-z_][\w.-]{0,63}")
 _NAMED = re.compile(rf"""["'](?:{"|".join(_NAME)})["']\s*:\s*["']([^"'\n]{{1,64}})["']""")
 _GIVEN = re.compile(rf"""["'](?:{"|".join(_ARGUMENTS)})["']\s*:\s*""")
@@ -91,6 +98,51 @@ def fits(call: Call, tools: Tools) -> bool:
         schema: Any = msgspec.json.decode(tool.parameters) if tool else None
     except ValueError:
         return False
+    return _holds(given, schema)
+
+
+def may_be_call(head: str, tools: Tools, *, strange: bool) -> bool:
+    """May JSON without a tag that begins so be a call, or is it clear that it is none?
+
+    `strange`: it may be of a tool that there is not. What is clear stays clear,
+    however it goes on.
+    """
+    opened = _OPENED.match(head)
+    at = begin = opened.end() if opened else 0
+    while key := _KEY.match(head, at):
+        named = _TEXT.match(head, key.end()) if key[1] in _NAME else None
+        if named and named[1].strip() in tools:
+            return True
+        if named and "\\" not in named[1]:
+            may = strange and at == begin and key[1] == "name"
+            may = may and bool(_PLAIN.fullmatch(named[1].strip()))
+            return may and _agree(head[named.end() :], ',"arguments"')
+        if key[1] not in KEYS:
+            return False
+        value = _SCALAR.match(head, key.end())
+        if value is None:
+            return _agree(head[key.end() :], ":")
+        at = value.end()
+    return any(_agree(head[at:], f'"{key}"') for key in KEYS)
+
+
+def answers(text: str, schema: Any) -> bool:
+    """Is it JSON that a person asked for, by the names in it?"""
+    try:
+        found = _FENCED.fullmatch(text)
+        return _holds(decoded(found[1] if found else text), schema)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _agree(text: str, wanted: str) -> bool:
+    """Does the one begin with the other, blanks aside?"""
+    written = "".join(text.split())
+    return written.startswith(wanted) or wanted.startswith(written)
+
+
+def _holds(given: Any, schema: Any) -> bool:
+    """Is it an object with what is needed, and nothing unknown?"""
     match given, schema:
         case {}, {}:
             known: Object = schema.get("properties", {})

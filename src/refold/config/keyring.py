@@ -1,0 +1,82 @@
+"""The keyring of the operating system, where the package `keyring` is installed.
+
+What stands behind it is not ours: it may be absent, locked, or wait for a person.
+So it is asked in a thread that nobody has to wait for, and whatever goes wrong is
+one error that says what. It is imported when it is asked, for that takes long.
+"""
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Protocol, TypeVar, cast
+
+from refold.errors import BadInput
+
+T = TypeVar("T")
+
+SERVICE = "refold"
+LONGEST = 30.0  # seconds; a person may have to unlock it
+
+
+class _Keyring(Protocol):
+    """What the package offers, as far as we use it."""
+
+    def get_password(self, service_name: str, username: str) -> str | None: ...
+    def set_password(self, service_name: str, username: str, password: str) -> None: ...
+    def delete_password(self, service_name: str, username: str) -> None: ...
+
+
+def installed() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("keyring") is not None
+
+
+def get(provider: str, within: float = LONGEST) -> str:
+    """The key kept for `provider`; "" if there is none. Raises `BadInput`."""
+    return _asked(lambda ring: ring.get_password(SERVICE, provider), within) or ""
+
+
+def put(provider: str, key: str, within: float = LONGEST) -> None:
+    """Keep `key`, instead of the one that may be there. Raises `BadInput`."""
+
+    def kept(ring: _Keyring) -> bool:
+        ring.set_password(SERVICE, provider, key)
+        return ring.get_password(SERVICE, provider) == key  # one that is off keeps nothing
+
+    if not _asked(kept, within):
+        raise BadInput("the keyring did not keep the key: leave --keyring out for a file")
+
+
+def remove(provider: str, within: float = LONGEST) -> bool:
+    """Was there one? Raises `BadInput` where that cannot be told, or it stays."""
+
+    def removed(ring: _Keyring) -> bool:
+        if ring.get_password(SERVICE, provider) is None:
+            return False
+        ring.delete_password(SERVICE, provider)
+        return True
+
+    return _asked(removed, within)
+
+
+def _asked(ask: Callable[[_Keyring], T], within: float) -> T:
+    found: list[T] = []
+    failed: list[str] = []
+
+    def work() -> None:
+        from importlib import import_module
+
+        try:
+            found.append(ask(cast("_Keyring", import_module("keyring"))))
+        except ImportError as error:
+            failed.append(f"the package `keyring` cannot be loaded ({error}): install it")
+        except Exception as error:  # whatever the program behind it raises
+            said = " ".join(str(error).split()) or type(error).__name__
+            failed.append(f"the keyring cannot be used: {said}")
+
+    thread = Thread(target=work, name="keyring", daemon=True)
+    thread.start()
+    thread.join(within)
+    if found:
+        return found[0]
+    raise BadInput((failed or [f"the keyring did not answer within {within:g} s"])[0])

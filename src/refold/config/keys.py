@@ -1,0 +1,160 @@
+"""Where a provider's key comes from, and in which order it is looked for.
+
+The environment goes first, then the `key_command` of the settings, then the keyring
+of the operating system, then `credentials.toml`. The two in the middle may take
+long and ask a person something: they are asked when the key is needed, once.
+Writing keys down is `credentials`' and `keyring`'s business.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Literal, NamedTuple, TypeAlias
+
+from refold.config import key_command, keyring
+from refold.config.settings import Provider as OwnProvider
+from refold.errors import BadInput
+from refold.provider import catalog
+from refold.provider.spec import ProviderSpec
+
+Source: TypeAlias = Literal["environment", "key_command", "keyring", "file"]
+_LONGEST = 4096
+_QUOTES = "\"'`“”‘’"
+
+
+class Held(NamedTuple):
+    """A key, and where it was found."""
+
+    key: str
+    source: Source
+    variable: str = ""  # in the environment
+
+    @property
+    def given(self) -> str:
+        """What a wire must be told; the environment it reads itself."""
+        return "" if self.source == "environment" else self.key
+
+    def __repr__(self) -> str:
+        return f"Held({self.source})"
+
+
+class Keys:
+    """`learn` is told every key that comes to light later than the start."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, OwnProvider],
+        environ: Mapping[str, str],
+        stored: Mapping[str, str],
+        learn: Callable[[str], None],
+    ) -> None:
+        self._own, self._environ, self._stored = providers, environ, stored
+        self._learn, self._lock = learn, Lock()
+        self._found: dict[str, Held] = {}
+        self.trouble = ""  # that the keyring made when it was last asked
+
+    def wanted(self, spec: ProviderSpec) -> bool:
+        """Does a key do anything there?"""
+        return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
+
+    def at_hand(self, spec: ProviderSpec) -> bool:
+        """Is a key known to be there, before anybody is asked?"""
+        return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
+
+    def takes_asking(self, spec: ProviderSpec) -> bool:
+        """Must a program or the keyring be asked before we know?"""
+        if spec.name in self._found or self.in_environment(spec):
+            return False
+        return bool(self.command(spec)) or self._may_be_in_keyring(spec)
+
+    def find(self, spec: ProviderSpec) -> Held | None:
+        """The key. May take long; call it in a thread where somebody else is waiting.
+
+        Raises `BadInput` where the key cannot be had, though there may be one.
+        """
+        if held := self.in_environment(spec):
+            return held
+        with self._lock:
+            held = self._found.get(spec.name) or self._looked_for(spec)
+            if held:
+                self._found[spec.name] = held
+                self._learn(held.key)
+            return held
+
+    def in_environment(self, spec: ProviderSpec) -> Held | None:
+        for name in spec.secret_envs:
+            if value := self._environ.get(name, "").strip():
+                return Held(value, "environment", name)
+        return None
+
+    def in_file(self, spec: ProviderSpec) -> Held | None:
+        key = self._stored.get(spec.name, "").strip()
+        return Held(key, "file") if key else None
+
+    def command(self, spec: ProviderSpec) -> tuple[str, ...]:
+        """The program that prints the key; () if none was set."""
+        own = self._own.get(spec.name)
+        return own.key_command if own else ()
+
+    def known(self, spec: ProviderSpec) -> Held | None:
+        """As `find`, for many in a row: a keyring that made trouble is then left alone."""
+        if self.trouble and not self.command(spec):
+            return self.in_environment(spec) or self.in_file(spec)
+        return self.find(spec)
+
+    def first_in_keyring(self, specs: Iterable[ProviderSpec]) -> ProviderSpec | None:
+        """Never raises, and does not ask again a keyring that gave no answer."""
+        if keyring.installed():
+            with suppress(BadInput):
+                return next((spec for spec in specs if keyring.get(spec.name)), None)
+        return None
+
+    def _may_be_in_keyring(self, spec: ProviderSpec) -> bool:
+        return self.wanted(spec) and keyring.installed()
+
+    def _looked_for(self, spec: ProviderSpec) -> Held | None:
+        if command := self.command(spec):
+            return Held(_printed(command, self._environ), "key_command")
+        if held := self._in_keyring(spec) or self.in_file(spec):
+            return held
+        if self.trouble and catalog.needs_key(spec, self._environ):
+            raise BadInput(
+                f"there is no key for {spec.label}: set {spec.key_env}, or choose another "
+                f"model; {self.trouble}"
+            )
+        return None
+
+    def _in_keyring(self, spec: ProviderSpec) -> Held | None:
+        self.trouble = ""
+        if not self._may_be_in_keyring(spec):
+            return None
+        try:
+            key = keyring.get(spec.name)
+        except BadInput as error:
+            self.trouble = str(error)
+            return None
+        return Held(key, "keyring") if key else None
+
+
+def wrong(key: str) -> str:
+    """What is wrong with what is said to be a key, never quoting it; "" if nothing."""
+    if not key.strip():
+        return "it is blank"
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
+        return "it has a control character in it"
+    if key.startswith("export ") or key.partition("=")[0].endswith(("_KEY", "_TOKEN")):
+        return "it is a whole `NAME=key`; give only what stands after the ="
+    if any(letter in _QUOTES for letter in key):
+        return "it has a quotation mark in it"
+    if " " in key:
+        return "it has a blank in it"
+    if not key.isascii():
+        return "it has a letter in it that no key has"
+    return f"it is longer than {_LONGEST} letters" if len(key) > _LONGEST else ""
+
+
+def _printed(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    key = key_command.run(command, environ)
+    if problem := wrong(key):
+        raise BadInput(f"what the key_command {command[0]!r} prints is no key: {problem}")
+    return key

@@ -1,0 +1,341 @@
+"""`refold auth`: what is kept where, what is shown, and what never is."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold.cli.main import main
+from refold.config import credentials
+from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from tests.keyrings import Ring, keyring_of
+from tests.provider.list_server import Pages, list_server
+
+KEY = "words-of-mine-0123456789"
+PAGE: Pages = {"/models": {"data": [{"id": "m"}]}}
+
+
+@pytest.fixture
+def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+    with keyring_of(tmp_path / "ring", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    return home / "refold" / "credentials.toml"
+
+
+@pytest.fixture
+def auth(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Runs it with this on standard input: its code, and what it printed."""
+
+    def run(*arguments: str, given: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        code = main(["auth", *arguments])
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def settings(home: Path, text: str) -> None:
+    (home / "refold").mkdir(mode=0o700, exist_ok=True)
+    (home / "refold" / "config.toml").write_text(text)
+
+
+def rows(told: str) -> dict[str, dict[str, Any]]:
+    return {row["provider"]: row for row in map(json.loads, told.splitlines())}
+
+
+# set ----------------------------------------------------------------------------------
+
+
+def test_a_key_from_a_pipe_is_kept_in_the_file_and_not_shown(auth: Any, file: Path) -> None:
+    code, out, err = auth("set", "google", given=f"  {KEY}\n".encode())
+
+    assert (code, err) == (0, "")
+    assert out == f"The key of Gemini (…6789) is kept in {file}.\n"
+    assert credentials.read(file) == {"gemini": KEY}
+
+
+def test_a_key_typed_at_a_terminal_is_not_echoed(file: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "refold", "auth", "set", "openai"],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    ) as program:  # fmt: skip
+        os.close(theirs)
+        seen = b""
+        while b"not shown" not in seen:
+            seen += os.read(ours, 1000)
+        os.write(ours, f"{KEY}\n".encode())
+        try:
+            while piece := os.read(ours, 1000):
+                seen += piece
+        except OSError:  # the other side is closed
+            pass
+    os.close(ours)
+
+    assert program.returncode == 0
+    assert KEY.encode() not in seen
+    assert credentials.read(file) == {"openai": KEY}
+
+
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(
+    auth: Any, file: Path
+) -> None:
+    code, out, err = auth("set", "openai", KEY)
+
+    assert (code, out) == (1, "")
+    assert "a key on the command line is seen by other programs" in err
+    assert KEY not in err
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "given", [b"", b" \n", b"a\nb\n", b"'sk-1'", b"export OPENAI_API_KEY=sk-1", b"\xff\xfe"]
+)
+def test_what_is_no_key_is_not_kept(given: bytes, auth: Any, file: Path) -> None:
+    code, out, err = auth("set", "openai", given=given)
+
+    assert (code, out) == (1, "")
+    assert err.startswith("refold: this is no key: it is ") or "it has" in err
+    assert "sk-1" not in err
+    assert not file.exists()
+
+
+def test_a_key_has_one_place(auth: Any, file: Path, ring: Ring) -> None:
+    auth("set", "openai", given=KEY.encode())
+
+    code, out, err = auth("set", "openai", "--keyring", given=b"another-key-4567")
+    assert (code, err) == (0, "")
+    assert out == "The key of OpenAI (…4567) is kept in the keyring.\n"
+    assert (ring.keys, credentials.read(file)) == (
+        {"refold/openai": "another-key-4567"},
+        {},
+    )
+
+    auth("set", "openai", given=KEY.encode())
+    assert (ring.keys, credentials.read(file)) == ({}, {"openai": KEY})
+
+
+def test_what_goes_before_the_key_is_told(
+    auth: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(home, '[providers.openai]\nkey_command = ["true"]\n')
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+
+    _, _, err = auth("set", "openai", given=KEY.encode())
+
+    assert err == (
+        "refold: the key in OPENAI_API_KEY (environment) goes before it\n"
+        "refold: the key_command in the settings goes before it\n"
+    )
+
+
+def test_a_directory_that_others_see_is_told(auth: Any, file: Path) -> None:
+    file.parent.mkdir(mode=0o755)
+
+    code, _, err = auth("set", "openai", given=KEY.encode())
+
+    assert (code, err.strip().endswith(f"chmod 700 {file.parent}")) == (0, True)
+
+
+@pytest.mark.parametrize("what", ["set", "test", "remove"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("opena", "there is no provider 'opena'; did you mean openai"),
+        ("mine1", "there is no provider 'mine1'; did you mean mine"),
+        ("ollama", "Ollama asks for no key"),
+    ],
+)
+def test_who_is_unknown_or_asks_for_no_key_is_told(
+    what: str, name: str, said: str, auth: Any, home: Path
+) -> None:
+    settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')
+
+    code, _, err = auth(what, name, given=KEY.encode())
+
+    assert code == 1
+    assert said in err
+
+
+def test_keys_that_others_can_read_are_told_with_the_way_out(auth: Any, file: Path) -> None:
+    credentials.store(file, "openai", KEY)
+    file.chmod(0o644)
+
+    for what in (["list"], ["set", "xai"], ["remove", "openai"], ["test"]):
+        code, _, err = auth(*what, given=KEY.encode())
+        assert (code, f"chmod 600 {file}" in err) == (1, True)
+
+
+# list ---------------------------------------------------------------------------------
+
+
+def test_each_provider_is_listed_with_where_its_key_comes_from(
+    auth: Any, file: Path, home: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(home, '[providers.groq]\nkey_command = ["false"]\n[providers.mine]\n'
+        'wire = "ollama"\nbase_url = "http://x"\n')  # fmt: skip
+    monkeypatch.setenv("GOOGLE_API_KEY", "of-google-4321")
+    credentials.store(file, "xai", "short")
+    credentials.store(file, "mine", "of-mine-abcd")
+    ring.put(openai=KEY)
+
+    _, told, err = auth("list", "--json")
+    _, table, _ = auth("list")
+
+    found = rows(told)
+    assert err == ""
+    assert found["gemini"] == {"provider": "gemini", "from": "environment",
+        "variable": "GOOGLE_API_KEY", "ends": "…4321"}  # fmt: skip
+    where = {name: (row["from"], row["ends"]) for name, row in found.items()}
+    assert where["openai"] == ("keyring", "…6789")
+    assert where["groq"] == ("key_command", None)  # it is not run for this
+    assert where["xai"] == ("file", "…")
+    assert where["mine"] == ("file", "…abcd")
+    assert where["anthropic"] == (None, None)
+    assert "ollama" not in found
+    assert "gemini       …4321  environment GOOGLE_API_KEY\n" in table
+    assert "anthropic           none\n" in table
+    assert KEY not in told + table
+
+
+def test_a_keyring_in_trouble_is_asked_once_and_named(
+    auth: Any, file: Path, ring: Ring
+) -> None:
+    credentials.store(file, "xai", KEY)
+    ring.put("locked")
+
+    code, told, err = auth("list", "--json")
+
+    assert code == 0
+    assert rows(told)["xai"]["from"] == "file"
+    assert err == "refold: the keyring cannot be used: the collection is locked\n"
+    assert ring.asked == 1
+
+
+# test ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strict() -> Iterator[WireServer]:
+    """Lists its models to who has `KEY`, and to nobody else."""
+
+    def answer(heard: Heard) -> Answer:
+        good = heard.headers.get("authorization") == f"Bearer {KEY}"
+        return Answer(json.dumps(PAGE["/models"]).encode()) if good else Answer(b"{}", 401)
+
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(wire_server(answer)) as found,
+    ):
+        yield found
+
+
+def test_a_key_that_is_taken_and_one_that_is_not(
+    auth: Any, file: Path, strict: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", strict.url)
+    credentials.store(file, "openai", KEY)
+    good = auth("test", "openai")
+    credentials.store(file, "openai", "expired-key-9999")
+    bad = auth("test")
+
+    assert good == (0, "openai: the key …6789 (file) is taken\n", "")
+    assert bad[0] == 1
+    assert bad[1].startswith("openai: the key …9999 (file) did not let us in: OpenAI")
+    assert "expired-key" not in bad[1]
+
+
+def test_a_list_for_everybody_says_nothing_of_a_key(
+    auth: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    with list_server(PAGE) as server:
+        monkeypatch.setenv("GROQ_BASE_URL", server.url)
+        code, told, _ = auth("test", "groq")
+
+    assert code == 0
+    assert "Groq lists its models to any key" in told
+
+
+@pytest.mark.parametrize(("answer", "code"), [({"data": {}}, 0), (401, 1)])
+def test_openrouter_is_asked_whose_key_it_is(
+    answer: Any, code: int, auth: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
+    with list_server({"/key": answer}) as server:
+        monkeypatch.setenv("OPENROUTER_BASE_URL", server.url)
+        found = auth("test", "openrouter")
+
+    assert server.asked == ["GET /key"]
+    assert found[0] == code
+
+
+def test_a_provider_out_of_reach_a_command_that_fails_and_no_key_are_told(
+    auth: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(home, '[providers.groq]\nkey_command = ["false"]\n')
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
+
+    code, told, _ = auth("test")
+    none = auth("test", "anthropic")
+
+    assert code == 1
+    assert (
+        "openai: the key …6789 (environment OPENAI_API_KEY) was not tried: cannot" in told
+    )
+    assert "groq: the key_command 'false' ended with code 1" in told
+    assert none[:2] == (
+        1,
+        "anthropic: there is no key (refold auth set anthropic keeps one)\n",
+    )
+
+
+def test_nothing_to_test_is_said(auth: Any) -> None:
+    code, told, err = auth("test")
+
+    assert (code, told) == (1, "")
+    assert "no provider has a key" in err
+
+
+# remove -------------------------------------------------------------------------------
+
+
+def test_a_key_is_removed_from_every_place_and_what_is_left_is_told(
+    auth: Any, file: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials.store(file, "openai", KEY)
+    credentials.store(file, "xai", KEY)
+    ring.put(openai=KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+    code, out, err = auth("remove", "openai")
+
+    assert code == 0
+    assert out == f"The key of openai was removed from {file} and the keyring.\n"
+    assert err == "refold: the key in OPENAI_API_KEY (environment) is still there\n"
+    assert (ring.keys, credentials.read(file)) == ({}, {"xai": KEY})
+
+
+def test_what_was_not_kept_cannot_be_removed(auth: Any) -> None:
+    assert auth("remove", "openai") == (1, "", "refold: no key of openai was kept\n")
+
+
+def test_a_key_of_a_provider_that_is_gone_can_be_removed(auth: Any, file: Path) -> None:
+    credentials.store(file, "gone", KEY)
+
+    code, _, _ = auth("remove", "gone")
+
+    assert (code, credentials.read(file)) == (0, {})

@@ -1,0 +1,493 @@
+"""Where a key comes from, which goes first, and that it goes nowhere but to its provider."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold import Agent
+from refold.cli.main import main
+from refold.config import credentials, key_command, keyring
+from refold.config.keys import Held, Keys, wrong
+from refold.config.settings import Provider
+from refold.errors import BadInput
+from refold.provider import catalog
+from refold.session.secrets import Masks
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import WireServer, wire_server
+from tests.keyrings import Ring, keyring_of
+
+OPENAI = catalog.find("openai")
+ALL = {"environment", "key_command", "keyring", "file"}
+
+
+@pytest.fixture
+def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+    with keyring_of(tmp_path / "ring", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def no_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the package is not installed."""
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+
+def keys(
+    *,
+    command: Sequence[str] = (),
+    environ: dict[str, str] | None = None,
+    stored: dict[str, str] | None = None,
+) -> Keys:
+    own = {"openai": Provider(key_command=tuple(command))} if command else {}
+    given = {"PATH": os.environ["PATH"], **(environ or {})}
+    return Keys(own, given, stored or {}, lambda _: None)
+
+
+# Which goes first. --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("there", "first"),
+    [
+        (ALL, "environment"),
+        (ALL - {"environment"}, "key_command"),
+        ({"keyring", "file"}, "keyring"),
+        ({"file"}, "file"),
+    ],
+)
+def test_the_environment_goes_first_then_the_command_the_keyring_and_the_file(
+    there: set[str], first: str, ring: Ring
+) -> None:
+    if "keyring" in there:
+        ring.put(openai="of-the-keyring")
+    found = keys(
+        environ={"OPENAI_API_KEY": "of-the-environment"} if "environment" in there else {},
+        command=("echo", "of-the-key_command") if "key_command" in there else (),
+        stored={"openai": "of-the-file"} if "file" in there else {},
+    )
+
+    held = found.find(OPENAI)
+
+    assert held
+    assert (held.source, held.key) == (first, f"of-the-{first}")
+    assert ring.asked == (first in ("keyring", "file"))  # and nobody else is bothered
+
+
+def test_no_key_anywhere_is_none(ring: Ring) -> None:
+    assert keys().find(OPENAI) is None
+
+
+def test_a_provider_that_asks_for_no_key_is_not_looked_up(ring: Ring) -> None:
+    assert keys().find(catalog.find("ollama")) is None
+    assert ring.asked == 0
+
+
+def test_a_key_is_not_shown_by_those_who_hold_it() -> None:
+    assert repr(Held("secret-of-mine", "file")) == "Held(file)"
+
+
+# A command. ---------------------------------------------------------------------------
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return ("sh", "-c", script)
+
+
+def test_a_command_is_run_once_in_the_home_without_input(
+    tmp_path: Path, home: Path, no_ring: None
+) -> None:
+    count = tmp_path / "count"
+    script = f'pwd >>"{count}"; cat; echo "  the-key  "; echo "user: me"'
+    found = keys(command=shell(script), environ={"HOME": str(home)})
+
+    assert [found.find(OPENAI) for _ in range(2)] == [Held("the-key", "key_command")] * 2
+    assert count.read_text() == f"{home}\n"
+
+
+def test_what_a_command_says_when_it_fails_is_told_without_the_key(no_ring: None) -> None:
+    script = (
+        "echo short; echo 'the key short is expired,' >&2; echo 'says pass' >&2; exit 3"
+    )
+
+    with pytest.raises(
+        BadInput,
+        match=r"key_command 'sh' ended with code 3: the key \[secret\] is expired, says pass$",
+    ):
+        keys(command=shell(script)).find(OPENAI)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("no-such-program-anywhere",), "cannot be run: No such file"),
+        (("true",), "printed no key"),
+        (("echo", "two words"), "is no key: it has a blank in it"),
+        (("echo", "OPENAI_API_KEY=hidden"), "give only what stands after the ="),
+    ],
+)
+def test_a_command_that_gives_no_key_is_named_and_its_output_is_not(
+    command: tuple[str, ...], said: str, no_ring: None
+) -> None:
+    with pytest.raises(BadInput, match=said) as caught:
+        keys(command=command, stored={"openai": "k"}).find(OPENAI)
+
+    assert f"the key_command {command[0]!r}" in str(caught.value)
+    assert "words" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    hanging = shell(f"exec 3>'{pipe}'; echo x >&3; sleep 60 & wait")
+
+    with pytest.raises(BadInput, match=r"the key_command 'sh' gave no key within 0.15 s"):
+        key_command.run(hanging, os.environ, within=0.15)
+
+    os.set_blocking(held, True)
+    assert (os.read(held, 9), os.read(held, 9)) == (b"x\n", b"")  # nobody holds it open
+    os.close(held)
+
+
+def test_a_command_that_failed_is_run_again_when_the_key_is_needed_again(
+    tmp_path: Path, no_ring: None
+) -> None:
+    unlocked = tmp_path / "unlocked"
+    found = keys(command=shell(f'test -e "{unlocked}" && echo the-key'))
+    with pytest.raises(BadInput):
+        found.find(OPENAI)
+
+    unlocked.touch()
+
+    assert found.find(OPENAI) == Held("the-key", "key_command")
+
+
+# The keyring. -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["locked", "off"])
+def test_a_keyring_that_is_of_no_use_leaves_the_file(mode: str, ring: Ring) -> None:
+    ring.put(mode)
+
+    assert keys(stored={"openai": "of-mine"}).find(OPENAI) == Held("of-mine", "file")
+
+
+def test_what_is_wrong_with_the_keyring_is_told_where_nothing_else_has_a_key(
+    ring: Ring,
+) -> None:
+    ring.put("locked")
+
+    with pytest.raises(
+        BadInput, match=r"no key for OpenAI: set OPENAI_API_KEY.* is locked"
+    ):
+        keys().find(OPENAI)
+    moved = {"OPENAI_BASE_URL": "http://127.0.0.1:9"}  # it may not need one
+    assert keys(environ=moved).find(OPENAI) is None
+
+
+def test_a_keyring_that_does_not_answer_is_left_behind(ring: Ring) -> None:
+    ring.put("hangs")
+
+    with pytest.raises(BadInput, match=r"did not answer within 0.01 s"):
+        keyring.get("openai", within=0.01)
+
+
+def test_a_keyring_keeps_gives_and_forgets(ring: Ring) -> None:
+    keyring.put("openai", "of-mine")
+
+    assert ring.keys == {"refold/openai": "of-mine"}
+    assert (keyring.get("openai"), keyring.get("other")) == ("of-mine", "")
+    assert (keyring.remove("openai"), keyring.remove("openai")) == (True, False)
+    assert ring.keys == {}
+
+
+def test_a_keyring_that_is_off_or_not_there_says_so_when_it_should_keep_something(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring.put("off")
+
+    with pytest.raises(BadInput, match="did not keep the key: leave --keyring out"):
+        keyring.put("openai", "of-mine")
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(BadInput, match="the package `keyring` cannot be loaded"):
+        keyring.put("openai", "of-mine")
+
+
+BACKEND = """
+from keyring.backend import KeyringBackend
+from keyring.errors import PasswordDeleteError
+
+class Shelf(KeyringBackend):
+    priority = 1
+    held = {}
+
+    def get_password(self, service, username):
+        return self.held.get((service, username))
+
+    def set_password(self, service, username, password):
+        self.held[service, username] = password
+
+    def delete_password(self, service, username):
+        if self.held.pop((service, username), None) is None:
+            raise PasswordDeleteError
+"""
+USE = """
+from refold.config import keyring
+keyring.put("openai", "of-mine")
+print(keyring.get("openai"), repr(keyring.get("other")))
+print(keyring.remove("openai"), keyring.remove("openai"))
+"""
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("shelf.Shelf", "of-mine ''\nTrue False\n"),
+        ("keyring.backends.fail.Keyring", "the keyring cannot be used: No recommended"),
+        ("keyring.backends.null.Keyring", "did not keep the key"),
+        ("nowhere.Keyring", "the package `keyring` cannot be loaded (No module named 'now"),
+    ],
+)
+def test_the_real_package_is_asked_by_its_own_names(
+    backend: str, said: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("keyring", reason="needs the package keyring")
+    (tmp_path / "shelf.py").write_text(BACKEND)
+    search = os.pathsep.join([str(tmp_path), *sys.path])
+
+    done = subprocess.run(
+        [sys.executable, "-c", USE],
+        env={**os.environ, "PYTHONPATH": search, "PYTHON_KEYRING_BACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+    assert said in done.stdout + done.stderr
+
+
+# What a key looks like. ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("sk-ant-api03-Ab_9", ""),
+        ("a.b:c/d+e==", ""),
+        ("", "blank"),
+        (" \t", "blank"),
+        ("sk-1\nsk-2", "control character"),
+        ("sk-\x1b[2J", "control character"),
+        ("'sk-1'", "quotation mark"),
+        ("“sk-1”", "quotation mark"),
+        ("export OPENAI_API_KEY=sk-1", "whole `NAME=key`"),
+        ("MY_TOKEN=sk-1", "whole `NAME=key`"),
+        ("Bearer sk-1", "blank in it"),
+        ("ключ", "no key has"),
+        ("k" * 5000, "longer than"),
+    ],
+)
+def test_what_is_pasted_by_mistake_is_known_and_never_quoted(
+    key: str, problem: str
+) -> None:
+    found = wrong(key)
+
+    assert problem in found if problem else found == ""
+    assert "sk-" not in found
+
+
+# The file. ----------------------------------------------------------------------------
+
+
+def test_comments_and_other_entries_outlive_a_change(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.toml"
+    file.touch(0o600)
+    file.write_text('# mine\n"openai" = "old" # work\nxai = "x"\n[more]\nopenai = 1\n')
+
+    credentials.store(file, "openai", "new")
+    credentials.store(file, "groq", "g")
+    assert credentials.remove(file, "xai")
+
+    assert (
+        file.read_text() == '# mine\n"openai" = "new"\n"groq" = "g"\n[more]\nopenai = 1\n'
+    )
+    assert not credentials.remove(file, "xai")
+
+
+def test_what_cannot_be_changed_line_by_line_is_written_anew(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.toml"
+    file.touch(0o600)
+    file.write_text('openai = """\\\n  old"""\n"gro\\u0071" = "g"\n')
+
+    credentials.store(file, "openai", "new")
+
+    assert credentials.read(file) == {"groq": "g", "openai": "new"}
+
+
+def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
+    real, file = tmp_path / "real.toml", tmp_path / "credentials.toml"
+    real.touch(0o600)
+    file.symlink_to(real)
+
+    credentials.store(file, "openai", "k")
+
+    assert file.is_symlink()
+    assert credentials.read(real) == {"openai": "k"}
+
+
+def test_a_directory_that_others_can_look_into_is_named_with_the_way_out(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "config" / "credentials.toml"
+    assert credentials.open_to_others(file) == ""
+    credentials.store(file, "openai", "k")
+    assert credentials.open_to_others(file) == ""
+
+    file.parent.chmod(0o755)
+
+    assert credentials.open_to_others(file).endswith(f": chmod 700 {file.parent}")
+
+
+# To the provider and nowhere else. ----------------------------------------------------
+
+SECRET = "plain-words-of-mine-4711"  # looks like no key: only who knows it can mask it
+
+
+@pytest.fixture
+def server() -> Iterator[WireServer]:
+    """A model that repeats the key, in words and in what it calls."""
+    said = Reply(f"Your key is {SECRET}.")
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(
+            wire_server(answer("openai-chat", said))
+        ) as found,
+    ):
+        yield found
+
+
+def settings(home: Path, server: WireServer, command: Sequence[str]) -> None:
+    file = home / "refold" / "config.toml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(
+        f'model = "mine/m"\n[providers.mine]\nwire = "openai-chat"\n'
+        f'base_url = "{server.url}"\nkey_env = "MINE_KEY"\n'
+        f"key_command = {json.dumps(command)}\n"
+    )
+
+
+@pytest.mark.parametrize("source", ["key_command", "keyring"])
+def test_a_key_that_comes_late_is_sent_and_stands_in_no_journal_and_no_cassette(
+    source: str,
+    server: WireServer,
+    ring: Ring,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    if source == "keyring":
+        ring.put(mine=SECRET)
+    settings(home, server, ["echo", SECRET] if source == "key_command" else [])
+    if source == "key_command":  # the settings may name it; what is kept may not
+        (home / "refold" / "key").write_text(SECRET)
+        settings(home, server, ["cat", str(home / "refold" / "key")])
+    tape = tmp_path / "tape.jsonl"
+
+    code = main(["-p", "Hi", "--trace", "--record", str(tape)])
+
+    told = capfd.readouterr()
+    journal = next((home / "refold").rglob("events.jsonl")).read_text()
+    assert (code, told.err) == (0, "")
+    assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert "Your key is" in journal
+    assert "Your key is" in tape.read_text()
+    assert SECRET not in journal + tape.read_text()
+    blobs = [
+        f.read_bytes() for f in (home / "refold" / "sessions").rglob("*") if f.is_file()
+    ]
+    assert not any(SECRET.encode() in each for each in blobs)
+
+
+@pytest.mark.parametrize("layer", ["file", "flag"])
+def test_a_key_command_that_is_set_gives_the_key_to_an_agent(
+    layer: str, server: WireServer, home: Path, tmp_path: Path, no_ring: None
+) -> None:
+    given: dict[str, object] = {}
+    if layer == "file":
+        settings(home, server, ["echo", SECRET])
+    else:
+        given = {"providers.mine.wire": "openai-chat", "model": "mine/m"}
+        given |= {"providers.mine.base_url": server.url}
+        given["providers.mine.key_command"] = ["echo", SECRET]
+
+    Agent(directory=tmp_path, settings=given).run("Hi")
+
+    assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+def test_a_key_command_that_fails_ends_the_turn_and_passes_the_model_over_in_a_chain(
+    server: WireServer, home: Path, tmp_path: Path, no_ring: None
+) -> None:
+    settings(home, server, ["false"])
+    more = {"providers.other.wire": "openai-chat", "providers.other.base_url": server.url}
+
+    alone = Agent(directory=tmp_path).run("Hi")
+    chain = Agent(directory=tmp_path, settings={**more, "fallback": ["other/m"]}).run("Hi")
+
+    assert "the key_command 'false' ended with code 1" in alone.reason
+    assert chain.outcome == "answered"
+
+
+def test_a_key_command_that_fails_is_told_before_there_is_a_session(
+    server: WireServer,
+    home: Path,
+    tmp_path: Path,
+    no_ring: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    settings(home, server, ["false"])
+
+    assert main(["-p", "Hi"]) == 1
+
+    assert "the key_command 'false' ended with code 1" in capfd.readouterr().err
+    assert not (home / "refold" / "sessions").exists()
+
+
+def test_a_key_in_the_environment_leaves_the_keyring_unloaded(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+
+    Agent(model="openai/x", keep=False, settings={"http.retries": 0,
+        "providers.openai.base_url": "http://127.0.0.1:9"}).run("Hi")  # fmt: skip
+
+    assert "keyring" not in sys.modules
+
+
+def test_masks_learn() -> None:
+    masks = Masks(("first-secret",))
+
+    masks.learn("second-secret", "first-secret-and-more")
+
+    said = masks.mask(b"first-secret-and-more second-secret first-secret")
+    assert said == b"[secret] [secret] [secret]"

@@ -1,0 +1,27 @@
+"""A name of a provider that none has."""
+
+import pytest
+
+from refold.provider.misnamed import no_provider
+
+NAMES = [
+    "anthropic",
+    "openai",
+    "openai-chat",
+    "gemini",
+    "google",
+    *(f"p{n}" for n in range(50)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Antropic", "there is no provider 'Antropic'; did you mean anthropic?"),
+        ("open-ai", "there is no provider 'open-ai'; did you mean openai or openai-chat?"),
+        ("zzz", "there is no provider 'zzz'; refold models --all lists them"),
+        ("", "there is no provider ''; refold models --all lists them"),
+    ],
+)
+def test_the_nearest_are_named_or_where_all_of_them_are(name: str, says: str) -> None:
+    assert str(no_provider(name, NAMES)) == says

@@ -1,0 +1,125 @@
+"""What Ollama says of a model decides how it is spoken to, before it is asked anything."""
+
+import json
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+from wires import CAT, PICTURES, TOOLS, heard, message, request, spec_of, words
+
+from refold.errors import Refused
+from refold.provider.catalog import connect
+from refold.provider.ollama_shown import model_of
+from refold.provider.port import CallDelta, Delta, Request, Retrying, Sent
+from refold.provider.text_protocol.choose import Tools, calling
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, Heard, wire_server
+
+CALL = '<tool_call>{"name": "book", "arguments": {"to": "the station"}}</tool_call>'
+ASKED = request(message("user", "A taxi, please.", CAT), tools=TOOLS, pictures=PICTURES)
+MODEL = {"model_info": {"gemma3.context_length": 8192}}
+CANNOT_CALL = {**MODEL, "capabilities": ["completion", "vision"]}
+REFUSAL = b'{"error":"registry.ollama.ai/library/m-1:latest does not support tools"}'
+
+
+def told(
+    says: dict[str, Any] | Answer, *asked: Request, tools: Tools = "auto", window: int = 0
+) -> tuple[list[list[Delta]], list[Heard]]:
+    """What comes of it, and what the server heard."""
+    shown = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
+    said = answer("ollama", Reply(CALL))
+
+    def answering(heard: Heard) -> Answer:
+        if heard.path == "/api/show":
+            return shown
+        without = isinstance(says, Answer) or "tools" not in says.get("capabilities", ())
+        return Answer(REFUSAL, 400) if b'"tools"' in heard.body and without else said
+
+    async def use() -> tuple[list[list[Delta]], list[Heard]]:
+        async with wire_server(*[answering] * 6) as server:
+            environ = {spec_of("ollama").url_env: server.url}
+            async with aclosing(
+                connect(spec_of("ollama"), environ, window=window)
+            ) as inner:
+                provider = calling(inner, "ollama", "ollama", "m-1", tools)
+                return [await heard(provider, each) for each in asked], server.heard
+
+    return anyio.run(use)
+
+
+def called(found: list[Delta]) -> list[str]:
+    return [d.name for d in found if isinstance(d, CallDelta) and d.name]
+
+
+def asked_of(server: list[Heard]) -> list[tuple[str, bool]]:
+    """Where each request went, and whether it had tools in it."""
+    return [(h.path, b'"tools"' in h.body) for h in server]
+
+
+@pytest.mark.parametrize("window", [0, 4096])
+def test_a_model_that_takes_no_tools_is_spoken_to_in_words_at_once(window: int) -> None:
+    asked = request(message("user", "A taxi, please."), tools=TOOLS)
+
+    (first, second), server = told(CANNOT_CALL, asked, asked, window=window)
+
+    assert called(first) == called(second) == ["book"]
+    assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
+    assert b"- book(to?: any): Book a taxi." in server[1].body
+    assert [d.reason for d in first if isinstance(d, Retrying)] == [
+        "m-1 takes no tools; from here on refold reads its calls from what it writes "
+        "(text_tools in the settings says so beforehand)"
+    ]
+
+
+def test_also_where_it_may_not_call_at_first() -> None:
+    """What was called before it is told in words then too."""
+    _, server = told(CANNOT_CALL, replace(ASKED, tool_choice="none"), ASKED)
+
+    assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
+    assert all(b"- book(" in h.body for h in server[1:])
+
+
+@pytest.mark.parametrize("says", [MODEL, {**MODEL, "capabilities": []}, Answer(b"", 404)])
+def test_an_older_server_is_asked_with_tools_and_believed(
+    says: dict[str, Any] | Answer,
+) -> None:
+    (found,), server = told(says, ASKED)
+
+    chats = [with_tools for path, with_tools in asked_of(server) if path == "/api/chat"]
+    assert (called(found), chats) == (["book"], [True, False])
+
+
+def test_it_is_believed_while_the_bytes_are_told_too() -> None:
+    (found,), server = told(MODEL, replace(ASKED, trace=True))
+
+    assert called(found) == ["book"]
+    assert [d.body for d in found if isinstance(d, Sent)] == [h.body for h in server[1:]]
+
+
+def test_a_model_that_takes_tools_is_given_them() -> None:
+    says = {**MODEL, "capabilities": ["completion", "tools"]}
+
+    _, server = told(says, ASKED)
+
+    assert asked_of(server) == [("/api/show", False), ("/api/chat", True)]
+    assert b"[picture cat.png, which cannot be shown here]" in server[1].body
+
+
+def test_where_no_tools_are_offered_none_are_missing() -> None:
+    (found,), server = told(CANNOT_CALL, replace(ASKED, tools=()))
+
+    assert words(found) == CALL
+    assert json.loads(server[1].body)["messages"][0]["images"]
+
+
+def test_who_insists_on_tools_is_told_that_it_takes_none() -> None:
+    with pytest.raises(Refused, match="Ollama's 'm-1' does not support tools"):
+        told(CANNOT_CALL, ASKED, tools="native")
+
+
+def test_a_list_of_nothing_says_nothing() -> None:
+    assert model_of(b'{"capabilities":[]}').can("tools")
+    assert not model_of(b'{"capabilities":["completion"]}').can("tools")

@@ -1,0 +1,42 @@
+"""What servers tell of tokens, and what they should not have told."""
+
+from typing import Any
+
+import pytest
+
+from refold.provider.token_counts import count, openai_usage
+from refold.values.usage import Usage
+
+
+@pytest.mark.parametrize(
+    ("told", "tokens"),
+    [(7, 7), (0, 0), (-7, 0), (None, 0), (True, 0), ("7", 0), (7.0, 0), ([7], 0)],
+)
+def test_what_is_no_count_counts_as_none(told: Any, tokens: int) -> None:
+    assert count(told) == tokens
+
+
+def test_what_was_cached_is_a_part_of_what_was_read() -> None:
+    of_read = {"cached_tokens": 20, "cache_write_tokens": 30}
+
+    found = openai_usage(100, 9, of_read, {"reasoning_tokens": 4})
+
+    assert found == Usage(fresh=50, cached=20, cache_write=30, output=9, reasoning=4)
+
+
+@pytest.mark.parametrize(
+    ("details", "hits", "cached"),
+    [({"cached_tokens": 20}, 30, 20), ({}, 30, 30), (None, 30, 30), (None, None, 0)],
+)
+def test_hits_beside_the_details_are_told_where_the_details_are_silent(
+    details: dict[str, Any] | None, hits: int | None, cached: int
+) -> None:
+    found = openai_usage(100, None, details, None, hits)
+
+    assert found == Usage(fresh=100 - cached, cached=cached)
+
+
+def test_more_from_a_cache_than_was_read_leaves_nothing_fresh() -> None:
+    found = openai_usage(10, 1, {"cached_tokens": 25}, {})
+
+    assert found == Usage(fresh=0, cached=25, output=1)

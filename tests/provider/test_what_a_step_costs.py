@@ -1,0 +1,146 @@
+"""A request at step 2,000 costs what one at step 10 costs: nothing old is looked at."""
+
+from typing import Any, overload
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+from wires import asking, heard, message, request, sent, spec_of
+
+from refold.provider.catalog import find
+from refold.provider.followed import Followed
+from refold.provider.spec import ProviderSpec
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, ToolCall, ToolResult
+
+SPECS = [
+    *(spec_of(w) for w in ("anthropic", "openai-responses", "openai-chat", "gemini", "ollama")),
+    find("mistral"),
+]  # fmt: skip
+MODEL = "claude-sonnet-4-5"  # is told to think, where it may; to others a name like any
+
+
+class Counted(Log[Spoken]):
+    """Counts how many messages were looked at."""
+
+    __slots__ = ("looks",)
+
+    def __init__(self, items: list[Spoken]) -> None:
+        super().__init__(items)
+        self.looks = 0
+
+    def __iter__(self) -> Any:
+        self.looks += len(self)
+        return super().__iter__()
+
+    @overload
+    def __getitem__(self, index: int) -> Spoken: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Spoken, ...]: ...
+    def __getitem__(self, index: int | slice) -> Spoken | tuple[Spoken, ...]:
+        found = super().__getitem__(index)
+        self.looks += len(found) if isinstance(found, tuple) else 1
+        return found
+
+
+def working(steps: int) -> list[Message]:
+    """A person's words and a row of calls."""
+    found = [message("user", "Go.")]
+    for n in range(steps):
+        call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
+        found.append(message("assistant", call))
+        found.append(message("tool", ToolResult(call.id, "clouds")))
+    return found
+
+
+def looks(spec: ProviderSpec, steps: int) -> int:
+    """How many messages are looked at for the step after so many."""
+    talk = [Spoken(n, m) for n, m in enumerate(working(steps + 1), start=1)]
+    before, after = Counted(talk[:-2]), Counted(talk)
+    wire: WireName = spec.wire
+    good = answer(wire, Reply("Yes."))
+
+    async def use() -> None:
+        opening = asking(wire, good, good, model=MODEL, spec=spec)
+        async with opening as (provider, _):
+            for messages in (before, after):
+                asked = request(model=MODEL, effort="low")
+                await heard(provider, replace(asked, messages=messages))
+
+    anyio.run(use)
+    return after.looks
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_a_step_looks_at_as_much_of_a_long_talk_as_of_a_short_one(
+    spec: ProviderSpec,
+) -> None:
+    assert 0 < looks(spec, 1_000) <= looks(spec, 10)
+
+
+def followed() -> tuple[Followed[str], list[int]]:
+    """Joins the words of a talk, and what it was shown for that."""
+    shown: list[int] = []
+
+    def step(made: str, spoken: Spoken) -> str:
+        shown.append(spoken.seq)
+        return made + spoken.message.text
+
+    return Followed("", step), shown
+
+
+def talk(words: str) -> list[Spoken]:
+    return [Spoken(n, message("user", word)) for n, word in enumerate(words)]
+
+
+def test_what_is_followed_is_shown_each_message_once() -> None:
+    joined, shown = followed()
+    said = talk("abcd")
+
+    found = [joined.of(Log(said[:n])) for n in (0, 1, 3, 3, 4)]
+
+    assert found == ["", "a", "abc", "abc", "abcd"]
+    assert shown == [0, 1, 2, 3]
+
+
+def test_a_talk_that_went_back_or_is_another_one_is_followed_from_its_beginning() -> None:
+    joined, _ = followed()
+    said, other = talk("abcd"), talk("efgh")
+
+    talks = [
+        said,
+        said[:2],
+        [*said[:2], *other[2:]],
+        other,
+        said[:3],
+        [],
+        said[:2],
+        [said[0], *other],
+    ]
+
+    assert [joined.of(Log(t)) for t in talks] == [
+        "".join(s.message.text for s in t) for t in talks
+    ]
+
+
+def test_mistral_is_told_the_same_after_going_back_as_before() -> None:
+    """What stands between a result and a person's words is not put in twice, nor lost."""
+    said = [*working(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
+    spoken = [Spoken(n, m) for n, m in enumerate(said, start=1)]
+    mistral, good = find("mistral"), answer("openai-chat", Reply("Yes."))
+    lengths = (4, 6, 3, 4, 6)
+
+    async def use() -> list[bytes]:
+        opening = asking("openai-chat", *[good] * len(lengths), spec=mistral)
+        async with opening as (provider, server):
+            for n in lengths:
+                await heard(provider, replace(request(), messages=Log(spoken[:n])))
+            return [h.body for h in server.heard]
+
+    fresh = [sent("openai-chat", request(*said[:n]), spec=mistral) for n in lengths]
+    assert [msgspec.json.decode(body) for body in anyio.run(use)] == fresh
+    assert [str(body).count("(read)") for body in fresh] == [1, 1, 0, 1, 1]

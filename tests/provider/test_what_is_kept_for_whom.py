@@ -1,0 +1,117 @@
+"""What only its maker can read (signatures, sealed reasoning) goes back to that one alone.
+
+Many speak the same wire. What one of them has signed no other believes.
+"""
+
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+from wires import asking, heard, message, request, sent, spec_of
+
+from refold.provider.port import CallDelta, Delta, ThinkingDelta
+from refold.provider.spec import ProviderSpec
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import SSE, WireName, answer, sse
+from refold.testing.wire_server import Answer
+from refold.values.messages import Message, Part, Thinking, ToolCall, ToolResult
+
+ITEM: dict[str, Any] = {
+    "id": "rs_1",
+    "type": "reasoning",
+    "summary": [],
+    "encrypted_content": "eHg=",
+}
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "look"}
+OPENAI: list[dict[str, Any]] = [
+    {"type": "response.output_item.done", "output_index": 0, "item": ITEM},
+    {"type": "response.output_item.added", "output_index": 1, "item": {"type": "message", "phase": "commentary"}},
+    {"type": "response.output_text.delta", "delta": "Let me look."},
+    {"type": "response.output_item.done", "output_index": 2, "item": {**CALL, "arguments": "{}"}},
+    {"type": "response.completed", "response": {"status": "completed"}},
+]  # fmt: skip
+GOOGLE: dict[str, Any] = {
+    "candidates": [
+        {
+            "content": {
+                "parts": [
+                    {"text": "Let me look.", "thoughtSignature": "dGV4dA=="},
+                    {"functionCall": {"name": "look", "args": {}, "id": "g-1"}, "thoughtSignature": "Y2FsbA=="},
+                ]
+            },
+            "finishReason": "STOP",
+        }
+    ]
+}  # fmt: skip
+ANSWERS: dict[WireName, Answer] = {
+    "anthropic": answer("anthropic", Reply("", (("look", "{}"),), "Hm.")),
+    "openai-responses": Answer(b"".join(map(sse, OPENAI)), headers=SSE),
+    "gemini": Answer(sse(GOOGLE), headers=SSE),
+}
+SEALS: dict[WireName, tuple[str, ...]] = {
+    "anthropic": ("c2lnbmVk",),
+    "openai-responses": ("eHg=", "commentary"),
+    "gemini": ("dGV4dA==", "Y2FsbA==", "g-1"),
+}
+
+
+def of(wire: WireName, name: str) -> ProviderSpec:
+    """The provider the wire was made for, or one of that name that speaks it too."""
+    return spec_of(wire) if not name else replace(spec_of(wire), name=name)
+
+
+def answered(wire: WireName, spec: ProviderSpec) -> Message:
+    """What such a provider says and wants back."""
+
+    async def use() -> list[Delta]:
+        async with asking(wire, ANSWERS[wire], spec=spec) as (provider, _):
+            return await heard(provider)
+
+    parts: list[Part | str] = []
+    for delta in anyio.run(use):
+        match delta:
+            case ThinkingDelta(text, keeper, data) if keeper:
+                parts += [Thinking(text, keeper, data), "Let me look."]
+            case CallDelta(_, _, theirs, name, keeper, data) if name:
+                parts.append(ToolCall("call-1", name, Raw(b"{}"), theirs, keeper, data))
+            case _:
+                continue
+    return message("assistant", *parts)
+
+
+def keepers(said: Message) -> set[str]:
+    return {p.wire for p in said.parts if isinstance(p, Thinking | ToolCall) and p.wire}
+
+
+@pytest.mark.parametrize("wire", ANSWERS)
+@pytest.mark.parametrize("maker", ["", "mine", "yours"])
+@pytest.mark.parametrize("other", ["", "mine", "yours"])
+def test_it_goes_back_to_its_maker_and_to_no_other_that_speaks_the_wire(
+    wire: WireName, maker: str, other: str
+) -> None:
+    said = answered(wire, of(wire, maker))
+    results = message("tool", ToolResult("call-1", "clouds"))
+
+    asked = request(message("user", "?"), said, results)
+    body = str(sent(wire, asked, spec=of(wire, other)))
+
+    went = [seal in body for seal in SEALS[wire]]
+    assert went == [maker == other] * len(went)
+    assert "clouds" in body
+
+
+@pytest.mark.parametrize("wire", ANSWERS)
+def test_it_is_kept_under_the_name_of_the_wire_for_the_one_it_was_made_for(
+    wire: WireName,
+) -> None:
+    """So that old journals stay valid, and wherever the address has been moved to."""
+    assert keepers(answered(wire, of(wire, ""))) == {wire}
+    assert keepers(answered(wire, of(wire, "mine"))) == {f"{wire}@mine"}
+
+
+def test_one_that_is_called_as_a_wire_is_no_maker_of_it() -> None:
+    named = of("openai-responses", "openai-responses")
+
+    assert keepers(answered("openai-responses", named)) != {"openai-responses"}
