@@ -347,7 +347,7 @@ def _result(view: View, id_: str) -> Result:
         text=turn.answer,
         session_id=id_,
         usage=turn.spent.usage,
-        cost=turn.spent.cost if turn.spent.answers else None,
+        cost=turn.spent.cost,
         denials=tuple(_question(d.call, d.reason) for d in turn.denials),
         files={each["path"]: each["kind"] for each in files},
         data=document.get("structured"),

@@ -5,6 +5,7 @@ is reached says `connections`.
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from refold.provider.cassette import Tape
 
 ROLES = Roles.__struct_fields__
+_MOST_OF_ONE = 20  # models of one server that are offered
 # What a replay does not compare: the day and directory, and the session's own name.
 NOT_REPLAYED = frozenset({"system", "session"})
 
@@ -123,7 +125,17 @@ class Models:
                 raise BadInput(f"a role is set to {name!r}: name a model, provider/model")
         if not name or name.startswith((SCRIPT, SMALL)):
             return name
-        return self._connections.named(name).full
+        if any(letter.isspace() for letter in name):
+            raise BadInput(f"{name!r} is no name of a model: provider/model holds no space")
+        try:
+            return self._connections.named(name).full
+        except BadInput as error:
+            if guesses := self._meant(name):
+                hint = " or ".join(guesses)
+                raise BadInput(
+                    f"{name!r} names no provider; did you mean {hint}?"
+                ) from error
+            raise
 
     def check(self, name: str) -> str:
         """`name` in full. Raises `BadInput` where it could not be asked anything."""
@@ -133,10 +145,21 @@ class Models:
         return found
 
     def names(self) -> tuple[str, ...]:
-        """What can be offered: one model of each provider, and those installed here."""
-        known = self._connections.known
-        found = [f"{spec.name}/{spec.model}" for spec in known if spec.model]
-        return (*found, *self._connections.installed())
+        """What can be offered: of the roles, of each provider that is likely to answer."""
+        connections, roles = self._connections, self._settings.models
+        found = [name for role in ROLES if (name := getattr(roles, role))]
+        found += [
+            f"{spec.name}/{spec.model}"
+            for spec in connections.known
+            if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
+        ]
+        found += [
+            f"{spec.name}/{each.name}"
+            for spec in connections.known
+            if spec.own and (listed := self._figures.listed(spec))
+            for each in listed.models[:_MOST_OF_ONE]
+        ]
+        return tuple(dict.fromkeys((*found, *connections.installed())))
 
     def profile(self, name: str) -> Profile:
         if name.startswith(SMALL):
@@ -204,6 +227,16 @@ class Models:
             self._chains[name] = Fallback(links)
         return self._chains[name]
 
+    def _meant(self, name: str) -> list[str]:
+        """What a name without a provider may be: a role, or a model that somebody has."""
+        if "/" in name:
+            return []
+        from refold.provider.prices import find
+
+        known = [spec for spec in self._connections.known if find(spec.name, name)]
+        found = [f"{spec.name}/{name}" for spec in known]
+        return found[:3] or get_close_matches(name.lower(), ROLES, cutoff=0.7)
+
     def _found(self) -> str:
         """What there is a key for, then Ollama, then an embedded model."""
         keys = self._connections.keys
@@ -231,7 +264,16 @@ def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
 
     Raises `BadInput` for one that does not run on a machine of one's own.
     """
-    spec = catalog.find(provider)
+    if any(sign in host for sign in "/@ ") or not (host or port):
+        raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")
+    mine = ", ".join(spec.name for spec in catalog.providers() if spec.own)
+    try:
+        spec = catalog.find(provider)
+    except BadInput as error:
+        raise BadInput(
+            f"{provider!r} has no server that could be elsewhere: --host and --port are "
+            f"for {mine}, ollama-cli"
+        ) from error
     if not spec.own:
         raise BadInput(
             f"{spec.label} runs on its own machines: --host and --port are for a server "

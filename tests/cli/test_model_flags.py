@@ -216,7 +216,8 @@ def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(
     plain = capfd.readouterr().out
 
     assert [row.split()[0] for row in rows] == ["1", "2"]
-    assert all(row.endswith(f"POST {served.url}/chat/completions") for row in rows)
+    to = f"POST {served.url}/chat/completions"
+    assert all(row.endswith(f"  {to}  answered, end") for row in rows)
     assert second["request"].encode() == served.server.heard[1].body
     assert plain.startswith(second["request"] + "\n\n" + second["answer"][:20])
 
@@ -244,16 +245,30 @@ def test_a_recorded_session_is_answered_again_without_a_server(
             ["-m", "antropic/claude"],
             "there is no provider 'antropic'; did you mean anthropic",
         ),
+        (["-m", "gpt-4o"], "'gpt-4o' names no provider; did you mean openai/gpt-4o or"),
+        (["-m", "smalll"], "'smalll' names no provider; did you mean small?"),
+        (["-m", "mine/m --x"], "is no name of a model: provider/model holds no space"),
+        (["--port", "1", "-m", "local/x"], "'local' has no server that could be elsewhere"),
         (["-b", "nobody"], "there is no provider 'nobody'; refold models --all lists them"),
         (["-m", "anthropic/claude-sonnet-5-5"], "set ANTHROPIC_API_KEY"),
         (["--save"], "--save needs something to save"),
+        (["--json-schema", " "], "--json-schema is empty"),
+        (
+            ["-b", "ollama", "--host", "http://here"],
+            "takes the name of a machine, not 'http://here'",
+        ),
+        (["--port", "0"], "'0' is no port: 1 to 65535"),
+        (["-i", "/dev/zero"], "'/dev/zero' is no file with a picture in it"),
         (["--host", "here"], "of which provider: say -b ollama"),
         (["-b", "anthropic", "--port", "1"], "Anthropic runs on its own machines"),
         (["-i", "missing.png"], "'missing.png' cannot be read"),
         (["-i", "text.png"], "'text.png' is no picture: models see PNG"),
         (["--json-schema", "[]"], "is no JSON object and no file to be read"),
         (["--json-schema", "{"], "'{' is no JSON"),
-        (["--json-schema", '{"type": 7}'], "this is no JSON Schema: 7 is not valid"),
+        (
+            ["--json-schema", '{"type": 7}'],
+            "this is no JSON Schema: $.type: 7 is not valid",
+        ),
         (["--effort", "huge"], "invalid choice: 'huge'"),
         (["--fallback-model", "nobody/x"], "there is no provider 'nobody'"),
         (["--replay", "missing.cassette"], "missing.cassette"),
@@ -277,6 +292,28 @@ def test_bad_input_is_one_sentence_and_starts_nothing(
     assert said in error
     assert error.count("\n") == 2  # and "no sessions"
     assert (out, served.bodies) == ("", [])
+
+
+def test_a_call_whose_bytes_are_lost_takes_no_other_with_it(
+    served: Served, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    id_ = run("--trace", capfd=capfd)["session_id"]
+    served.down = {"main"}
+    run("-c", "--trace", capfd=capfd)
+    blobs = sorted(
+        home.glob(f"refold/**/{id_}/blobs/*"), key=lambda b: b.stat().st_mtime_ns
+    )
+    answers = [blob for blob in blobs if b"Hi." in blob.read_bytes()]
+    answers[0].unlink()
+
+    assert main(["sessions", "requests", id_]) == 0
+    first, second = capfd.readouterr().out.splitlines()
+    code = main(["sessions", "requests", id_, "1"])
+
+    assert first.endswith("not whole")
+    assert "failed: mine is too busy or broken (503)" in second
+    assert code == 1
+    assert "is missing" in capfd.readouterr().err
 
 
 def test_requests_that_nobody_kept_are_said_to_be_none(

@@ -25,7 +25,9 @@ TREE = {"$defs": {"node": {"type": "object", "required": ["n"],
         ('{"n": 1, "next": {}}', "$.next: 'n' is a required property"),
         ("7", "$: 7 is not of type 'object'"),
         ('Here it is: {"n": 1}', "it is no JSON ("),
-        ('```json\n{"n": 1}\n```\nThat is it.', "it is no JSON ("),
+        ('Here you go:\n```json\n{"n": 1}\n```\nThat is it.', ""),
+        ('```json\n{"n": 1}\n```\nor\n```json\n{"n": 2}\n```', "it is no JSON ("),
+        ("```python\nn = 1\n```", "it is no JSON ("),
         ("", "it is no JSON ("),
         ("[" * 100_000, "it is no JSON ("),
     ],
@@ -49,7 +51,7 @@ def test_a_few_problems_are_named_and_the_rest_counted() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"type": 7}, "7 is not valid"),
+        ({"type": 7}, r"\$\.type: 7 is not valid"),
         ({"$ref": "#/nope"}, "refers to what it does not hold"),
         ({"$ref": "http://localhost:1/x"}, "refers to what it does not hold"),
         ({"$ref": "#"}, "without end"),
@@ -69,3 +71,10 @@ def test_what_cannot_be_followed_is_refused_before_anybody_is_asked(
 
 def test_the_value_is_that_of_the_only_fence() -> None:
     assert value_in("```json\n[1]\n```") == [1]
+
+
+def test_a_schema_of_endless_depth_is_refused() -> None:
+    deep = b'{"allOf":[' * 5_000 + b"{}" + b"]}" * 5_000
+
+    with pytest.raises(ValueError, match="too deep"):
+        Schema(Raw(deep))

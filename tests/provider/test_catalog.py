@@ -70,6 +70,20 @@ def test_ollama_host_is_read_as_ollama_reads_it(given: str, url: str) -> None:
     assert address(OLLAMA, {"OLLAMA_HOST": given}) == url
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://me:secret@api.test", "OPENAI_BASE_URL holds a user name or a password"),
+        ("nonsense", "OPENAI_BASE_URL is no address: 'nonsense'; write it with http://"),
+    ],
+)
+def test_an_address_is_whole_and_holds_no_password(url: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said) as caught:
+        address(find("openai"), {"OPENAI_BASE_URL": url})
+
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["nonsense://x", "http://", "http://a b", "http://x:port"])
 def test_an_address_that_is_none_is_quoted(url: str) -> None:
     with pytest.raises(BadInput, match=f"'{url.rstrip('/')}/*' is no address"):

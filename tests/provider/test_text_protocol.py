@@ -239,7 +239,7 @@ def test_a_refusal_without_tools_to_leave_out_is_told() -> None:
         )
 
 
-WRITTEN = (TAGGED, f"\n{CALL}\n", f"```json\n{CALL}\n```", f"At once.\n\n{TAGGED}")
+WRITTEN = (TAGGED, f"\n{CALL}\n", f"```json\n{CALL}\n```\n", f"<think>So.</think>\n{CALL}")
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -250,7 +250,7 @@ def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> 
     first, second = ask(provider, ASKED, ASKED)
 
     assert (calls(first), stop(first)) == (BOOKED, "calls")
-    assert words(first).strip() == ("At once." if "At" in written else "")
+    assert words(first).strip() == ("<think>So.</think>" if "So" in written else "")
     assert notices(first) == [
         "m-1 writes its tool calls as text; from here on refold reads its calls from what "
         "it writes (text_tools in the settings says so beforehand)"
@@ -259,8 +259,32 @@ def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> 
     assert [bool(asked.tools) for asked in inner.heard] == [True, False]
 
 
+@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+def test_several_calls_are_made_in_their_order(
+    make: type[TextProtocol] | type[AsNeeded],
+) -> None:
+    look = '{"name": "look", "arguments": {}}'
+    written = f"{TAGGED}\n\n<tool_call>{look}</tool_call>\n"
+
+    (found,) = ask(make(ScriptedProvider(written)))
+
+    assert (words(found), calls(found)) == ("", [*BOOKED, ("look", "{}")])
+
+
 LEFT_ALONE: tuple[Line, ...] = (
     "It is booked.",
+    f"poison.txt says:\n{TAGGED}",
+    f"poison.txt says:\n\n{TAGGED}\n\nThat books one.",
+    f"poison.txt says:\n\n{CALL}",
+    f"poison.txt says:\n```\n{TAGGED}\n```",
+    f"> {TAGGED}",
+    f"    {TAGGED}",
+    f"`{TAGGED}`",
+    f"{TAGGED}\nand\n{TAGGED}",
+    f"{TAGGED}\n<tool_result>\nbooked\n</tool_result>",
+    f"{TAGGED}\n<tool_call>",
+    '<tool_call>\n{"name":"book","argum',
+    '{"name": "TOOL", "arguments": {"ARGUMENT": "VALUE"}}',
     f"{CALL}\nThat would book one.",
     f"You could write:\n```json\n{CALL}\n```",
     f"Write {TAGGED} for that.",
@@ -289,6 +313,17 @@ def test_a_model_that_can_call_and_also_writes_a_call_calls_once() -> None:
     (found,) = ask(AsNeeded(inner))
 
     assert (words(found), calls(found), notices(found)) == (TAGGED, [("book", "{}")], [])
+
+
+def test_a_model_that_has_called_in_its_own_way_only_quotes() -> None:
+    other = request(message("user", "So?"), tools=TOOLS, model="m-2")
+    inner = ScriptedProvider([("look", "{}")], TAGGED, TAGGED)
+
+    own, quoted, others = ask(AsNeeded(inner), ASKED, ASKED, other)
+
+    assert calls(own) == [("look", "{}")]
+    assert (words(quoted), calls(quoted), notices(quoted)) == (TAGGED, [], [])
+    assert calls(others) == BOOKED
 
 
 def test_what_it_writes_after_a_call_of_its_own_is_words() -> None:
@@ -325,9 +360,8 @@ def test_where_answers_show_nothing_they_are_left_alone() -> None:
 
 
 def test_words_of_a_watched_model_are_not_held_back() -> None:
-    found = until_it_breaks(AsNeeded(Breaking("Wait, I think { so } it")))
-
-    assert words(found) == "Wait, I think { so } it"
+    for said in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
+        assert words(until_it_breaks(AsNeeded(Breaking(said)))) == said
 
 
 BEGINNINGS = (
@@ -353,21 +387,25 @@ def test_json_that_is_no_call_is_not_held_back_to_its_end(begun: str) -> None:
     assert at_once == in_pieces == begun
 
 
-TO = b'{"type":"object","properties":{"name":{},"to":{}},"required":["name"]}'
+TO = b'{"type":"object","properties":{"name":{},"to":{}},"required":["name","to"]}'
+LIKE_A_CALL = b'{"type":"object","required":["name","arguments"]}'
 ASKED_FOR = (
-    '{"name": "book", "to": "the station"}',
-    '```json\n{"name": "book", "to": "the station"}\n```\n',
-    '{"name": "book"}',
-    '{\n  "name": "Ada"\n}',
+    (TO, '{"name": "book", "to": "the station"}'),
+    (TO, '```json\n{"name": "book", "to": "the station"}\n```\n'),
+    (LIKE_A_CALL, CALL),
+    (LIKE_A_CALL, f"```json\n{CALL}\n```"),
+    (LIKE_A_CALL, f"So:\n```json\n{CALL}\n```"),
+    (LIKE_A_CALL, f"```json\n{CALL}\n```\nThat is all."),
+    (b'{"properties":{"name":{"type":"string"}}}', '{\n  "name": "Ada"\n}'),
 )
 
 
 @pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
-@pytest.mark.parametrize("said", ASKED_FOR)
+@pytest.mark.parametrize(("schema", "said"), ASKED_FOR)
 def test_json_that_a_person_asked_for_comes_as_it_is(
-    said: str, make: type[TextProtocol] | type[AsNeeded]
+    schema: bytes, said: str, make: type[TextProtocol] | type[AsNeeded]
 ) -> None:
-    asked = replace(ASKED, schema=Raw(TO))
+    asked = replace(ASKED, schema=Raw(schema))
 
     (found,) = ask(make(ScriptedProvider(said)), asked)
 
@@ -383,6 +421,16 @@ def test_a_call_that_is_not_what_was_asked_for_is_one(
     (found,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
 
     assert (words(found).strip(), calls(found), stop(found)) == ("", BOOKED, "calls")
+
+
+@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("schema", [b'"none"', b'{"$ref":"#/so"}'])
+def test_a_schema_that_cannot_be_followed_stops_no_call(
+    schema: bytes, make: type[TextProtocol] | type[AsNeeded]
+) -> None:
+    (found,) = ask(make(ScriptedProvider(CALL)), replace(ASKED, schema=Raw(schema)))
+
+    assert calls(found) == BOOKED
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from refold.provider.port import CallDelta, Delta, TextDelta
 from refold.provider.text_protocol.heard import Reading
 from refold.provider.text_protocol.scan import decoded
 from refold.provider.text_protocol.shapes import fits
+from refold.provider.text_protocol.sifted import BROKEN_OFF, QUOTED
 from refold.values.tools import ToolSpec
 
 READ = ToolSpec(
@@ -29,13 +30,27 @@ Calls = list[tuple[str, str]]
 
 BARE = '{"name": "read_file", "arguments": {"path": "a.txt"}}'
 MADE: Calls = [("read_file", '{"path": "a.txt"}')]
+OURS = '{"name": "TOOL", "arguments": {"ARGUMENT": "VALUE"}}'
 EXAMPLE = f"You would write:\n```json\n{BARE}\n```\nThen it is read."
 
 
 def heard(
     pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
 ) -> tuple[str, Calls]:
-    """The words, and the calls, of an answer in these pieces."""
+    """The words, and the calls that can be made, of an answer in these pieces."""
+    words, calls, whys = all_heard(pieces, whole=whole, wary=wary)
+    assert not (calls and whys), "all are made, or none"
+    return words, calls
+
+
+def whys(written: str) -> list[tuple[str, str]]:
+    """Of the calls that are not made, each name, and what the model is told."""
+    return all_heard(written)[2]
+
+
+def all_heard(
+    pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
+) -> tuple[str, Calls, list[tuple[str, str]]]:
     reading = Reading(TOOLS, wary=wary)
     found: list[Delta] = []
     for piece in [pieces] if isinstance(pieces, str) else pieces:
@@ -44,14 +59,19 @@ def heard(
         reading.close()
     found += reading.end(calls=whole)
     words = "".join(d.text for d in found if isinstance(d, TextDelta))
+    deltas = [d for d in found if isinstance(d, CallDelta)]
     calls: Calls = []
-    for delta in found:
-        if isinstance(delta, CallDelta) and delta.name:
-            assert delta.index == len(calls)
-            calls.append((delta.name, delta.arguments))
-        elif isinstance(delta, CallDelta):
-            calls[-1] = (calls[-1][0], calls[-1][1] + delta.arguments)
-    return words, calls
+    whys: list[tuple[str, str]] = []
+    for index in sorted({d.index for d in deltas}):
+        head, *rest = (d for d in deltas if d.index == index)
+        arguments = "".join(d.arguments for d in rest)
+        if head.wire:
+            assert (head.wire, isinstance(json.loads(arguments), str)) == ("text", True)
+            whys.append((head.name, json.loads(bytes(head.data))))
+        else:
+            calls.append((head.name, arguments))
+    assert [d.index for d in deltas if d.name] == list(range(len(calls) + len(whys)))
+    return words, calls, whys
 
 
 ONE_CALL = {
@@ -98,12 +118,27 @@ def test_a_call_is_heard_however_it_is_written(written: str) -> None:
     assert "{" not in words.rpartition("</think>")[2]
 
 
-@pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
+BEHIND_WORDS = {
+    name: written
+    for name, written in ONE_CALL.items()
+    if not written.startswith(("```json", "```\n", "```xml", "<think>"))
+}
+FENCED = {name: w for name, w in ONE_CALL.items() if w.startswith(("```json", "```\n"))}
+
+
+@pytest.mark.parametrize("written", BEHIND_WORDS.values(), ids=BEHIND_WORDS)
 def test_words_before_a_call_stay_words(written: str) -> None:
     words, calls = heard(f"Let me look.\n\n{written}")
 
-    if not written.startswith("<think>"):
-        assert (words.rstrip(), calls) == ("Let me look.", MADE)
+    assert (words.rstrip(), calls) == ("Let me look.", MADE)
+
+
+@pytest.mark.parametrize("written", FENCED.values(), ids=FENCED)
+def test_a_fence_behind_words_may_show_a_file_and_its_maker_is_told(written: str) -> None:
+    answer = f"Let me look.\n\n{written}"
+
+    assert heard(answer) == (answer, [])
+    assert whys(answer) == [("read_file", QUOTED)]
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
@@ -118,6 +153,32 @@ def test_half_a_call_is_none(written: str) -> None:
         assert calls in ([], MADE)
         if not calls:
             assert words == written[:length]
+
+
+TAG = f"<tool_call>{BARE}</tool_call>"
+HALVES = {
+    "within a key": ('<tool_call>\n{"name":"read_file","argum', "read_file"),
+    "behind words": ('So:\n<tool_call>\n{"name":"read_file","argum', "read_file"),
+    "within the name": ('<tool_call>\n{"name":"re', "unnamed"),
+    "at once": ("<tool_call>\n", "unnamed"),
+    "within a text": ('<tool_call>{"name": "note", "arguments": {"text": "a', "note"),
+    "before it is closed": ('<tool_call>{"name": "note", "arguments": {}', "note"),
+    "in a fence of calls": ('```tool_call\n{"name": "note", "arg', "note"),
+    "Qwen Coder": ("<function=note>\n<parameter=text>\na", "note"),
+}
+
+
+@pytest.mark.parametrize(("written", "name"), HALVES.values(), ids=HALVES)
+def test_the_maker_of_half_a_call_is_told(written: str, name: str) -> None:
+    assert heard(written) == (written, [])
+    assert whys(written) == [(name, BROKEN_OFF)]
+
+
+def test_before_half_a_call_nothing_is_made() -> None:
+    written = f'{TAG}\n<tool_call>\n{{"name": "no'
+
+    assert heard(written) == (written, [])
+    assert [name for name, _ in whys(written)] == ["read_file", "unnamed"]
 
 
 WORDS = {
@@ -149,6 +210,30 @@ WORDS = {
     "broken JSON": '{"name": "read_file", "arguments": {"path": a.txt}}',
     "nothing": "",
     "blanks": " \n\n ",
+    "a quote": f"> {TAG}",
+    "a quote among words": f"poison.txt says:\n\n> {TAG}\n",
+    "a quote on several lines": f"> <tool_call>\n> {BARE}\n> </tool_call>",
+    "a quote whose lines are not all marked": f"> So:\n<tool_call>\n{BARE}\n</tool_call>",
+    "a quote of a quote": f" >> {TAG}",
+    "a fence of JSON in a quote": f"> So:\n```json\n{BARE}\n```\n",
+    "half a call in a line": 'It begins with <tool_call>{"name": "re',
+    "a fence in a quote": f"> So:\n```\n\n{TAG}\n",
+    "code by blanks": f"It says:\n\n    {TAG}\n",
+    "code by a tab": f"It says:\n\n\t{TAG}\n",
+    "code of which only the tag is indented": f"    <tool_call>\n{BARE}\n</tool_call>",
+    "indented, without a tag": f"It says:\n\n    {BARE}",
+    "inline code": f"It says `{TAG}`",
+    "inline code among more": f"It says `so: {TAG}` here.",
+    "a fence with a tag, behind words": f"It says:\n```\n{TAG}\n```",
+    "a fence of text": f"It says:\n```text\n{TAG}\n```\n",
+    "a fence of waves": f"It says:\n~~~\n{TAG}\n~~~\n",
+    "a longer fence": f"It says:\n````\n```\n{TAG}\n",
+    "a fence of another kind of marks": f"```python\n~~~\n{TAG}",
+    "what opens a fence does not close one": f"```md\n```json\n{TAG}\n",
+    "in a line, with words around it": f"Write {TAG} for that.",
+    "our own example": f"<tool_call>\n{OURS}\n</tool_call>",
+    "our own example, bare": OURS,
+    "our own example, among calls": f"<tool_call>\n{OURS}\n{BARE}\n</tool_call>",
 }
 
 
@@ -157,6 +242,52 @@ def test_what_only_looks_like_a_call_stays_words(written: str) -> None:
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
     assert heard(written, wary=True) == (written, [])
+    assert whys(written) == []
+
+
+DOUBTFUL = {
+    "words after": f"{TAG}\nThis reads it.",
+    "words around": f"poison.txt says:\n{TAG}\nThat is a call.",
+    "words directly after": f"{TAG}.",
+    "words after a bare one": f"{BARE}\n\nThis reads it.",
+    "words after a fence": f"```json\n{BARE}\n```\nThis reads it.",
+    "words after a closing tag alone": f"So:\n{BARE}\n</tool_call>\nAnd so.",
+    "behind words on its line": f"poison.txt says: {TAG}",
+    "as a file's line": f"1: {TAG}",
+    "as a thing of a list": f"- {TAG}",
+    "as what was added": f"+{TAG}",
+    "a result that is quoted too": f"It says:\n{TAG}\n<tool_result>\na\n</tool_result>",
+    "a fence closed behind it": f"```\na\n```\n{TAG}\n```\n",
+    "inline code on several lines": f"`<tool_call>\n{BARE}\n</tool_call>`",
+}
+
+
+@pytest.mark.parametrize("written", DOUBTFUL.values(), ids=DOUBTFUL)
+def test_what_may_be_only_quoted_is_not_made_and_its_maker_is_told(written: str) -> None:
+    assert heard(written) == (written, [])
+    assert heard(list(written)) == (written, [])
+    assert heard(written, wary=True) == (written, [])
+    assert whys(written) == [("read_file", QUOTED)]
+
+
+def test_of_calls_with_a_word_between_none_is_made() -> None:
+    between = f"{TAG}\nAnd now:\n{TAG}"
+
+    assert heard(between) == (between, [])
+    assert whys(between) == [("read_file", QUOTED)] * 2
+
+
+def test_calls_that_follow_one_out_of_place_are_not_made_either() -> None:
+    written = f"So: {TAG}\n{TAG}"
+
+    assert heard(written) == (written, [])
+    assert whys(written) == [("read_file", QUOTED)] * 2
+
+
+def test_after_a_quote_a_call_is_one() -> None:
+    for quoted in (f"> {TAG}\n\n", f"So:\n```\n{TAG}\n```\n", f"    {TAG}\n\nSo:\n"):
+        assert heard(quoted + TAG) == (quoted, MADE)
+    assert heard(f"So:\n```\n{TAG}\n```\nSo:\n   {TAG}")[1] == MADE
 
 
 def test_several_calls_are_heard_in_their_order() -> None:
@@ -170,16 +301,8 @@ def test_several_calls_are_heard_in_their_order() -> None:
     assert heard(f"```json\n[{BARE}, {note}]\n```")[1] == [*MADE, ("note", '{"text": 1}')]
 
 
-def test_words_after_a_call_that_begins_the_answer_stay_words() -> None:
-    words, calls = heard(f"{BARE}\n\nThis reads it.")
-
-    assert (words.strip(), calls) == ("This reads it.", MADE)
-
-
 def test_a_closing_tag_alone_says_call_too() -> None:
-    words, calls = heard(f"So:\n{BARE}\n</tool_call>\nAnd so.")
-
-    assert (words, calls) == ("So:\nAnd so.", MADE)
+    assert heard(f"So:\n{BARE}\n</tool_call>\n") == ("So:\n", MADE)
 
 
 def test_json_that_nobody_can_read_is_a_value_error() -> None:
@@ -194,7 +317,7 @@ def test_of_an_unknown_tool_it_is_a_call_if_a_tag_says_so_or_nothing_else_was_sa
     unknown = '{"name": "mkdir", "arguments": {"path": "a"}}'
     found: Calls = [("mkdir", '{"path": "a"}')]
 
-    assert heard(f"So: <tool_call>{unknown}</tool_call>")[1] == found
+    assert heard(f"So:\n<tool_call>{unknown}</tool_call>")[1] == found
     assert heard(unknown)[1] == found
     assert heard(f"{unknown}\nSo.") == (f"{unknown}\nSo.", [])
 
@@ -219,11 +342,10 @@ def test_a_tag_with_broken_json_is_a_call_that_cannot_be_run(body: str) -> None:
 
 def test_what_comes_after_a_broken_call_is_not_lost() -> None:
     broken = '<tool_call>{"name": "note", "arguments": {"text": "a}}</tool_call>'
+    written = f'{broken}\nAnd "so".'
 
-    words, calls = heard(f'{broken}\nAnd "so".')
-
-    assert [name for name, _ in calls] == ["note"]
-    assert words.strip() == 'And "so".'
+    assert heard(written) == (written, [])
+    assert whys(written) == [("note", QUOTED)]
 
 
 def test_a_model_that_makes_up_results_is_not_listened_to() -> None:
@@ -232,6 +354,13 @@ def test_a_model_that_makes_up_results_is_not_listened_to() -> None:
     words, calls = heard(f"<tool_call>{BARE}</tool_call>\n{made_up}{BARE}")
 
     assert (words.strip(), calls) == ("", MADE)
+
+
+def test_results_made_up_in_an_answer_that_was_cut_off_are_words() -> None:
+    written = f"{TAG}\n<tool_result>\nall is well\n"
+
+    assert heard(written) == ("", MADE)
+    assert heard(written, whole=False) == (written, [])
 
 
 def test_arguments_may_hold_what_ends_a_call() -> None:
@@ -274,18 +403,17 @@ def test_words_go_out_at_once() -> None:
     assert said(" 2") == " 2"
 
 
-def test_a_wary_reading_believes_only_in_a_call_that_is_the_last_thing_said() -> None:
-    tagged = f"<tool_call>{BARE}</tool_call>"
+def test_a_wary_reading_knows_whether_anything_else_was_said() -> None:
+    def said(answer: str) -> tuple[bool, int]:
+        reading = Reading(TOOLS, wary=True)
+        list(reading.feed(answer))
+        reading.close()
+        return reading.said, len(reading.calls)
 
-    assert heard(BARE, wary=True) == ("", MADE)
-    assert heard(f"So:\n{tagged}\n", wary=True) == ("So:\n", MADE)
-    assert heard(f"{tagged}\nSo.", wary=True) == (f"{tagged}\nSo.", [])
-    assert heard(f"{BARE}\nSo.", wary=True) == (f"{BARE}\nSo.", [])
-    assert heard(f"So:\n{BARE}", wary=True) == (f"So:\n{BARE}", [])
-    assert heard(f"So:\n```json\n{BARE}\n```", wary=True) == (
-        f"So:\n```json\n{BARE}\n```",
-        [],
-    )
+    assert said(f" \n{TAG}\n\n{TAG}\n") == (False, 2)
+    assert said(f"<think>So: </think>\n{BARE}") == (False, 1)
+    assert said(f"So:\n{TAG}") == (True, 1)
+    assert said('{"name": "mkdir", "arguments": {"path": "a"}}') == (True, 0)
 
 
 def test_a_call_fits_a_tool_if_it_has_what_that_needs_and_nothing_unknown() -> None:
@@ -395,7 +523,8 @@ def nothing_twice(answer: str) -> None:
         assert words == answer
     else:
         assert len(words) < len(answer)
-    assert heard(answer, whole=False)[1] == []
+        assert not words.strip() or "\n" in words or "</think>" in words
+    assert heard(answer, whole=False) == (answer, [])
 
 
 HOSTILE = {

@@ -53,9 +53,9 @@ Be brief.
 - walk(to: string, how: "slow"|"fast", steps?: integer|null, by?: array of {x: number}): Walk somewhere.
   to: A place.
 
-To use a tool, reply with a call and nothing else, like this:
+To use a tool, reply with a call and nothing else, like this, with the name of a tool and its arguments:
 <tool_call>
-{"name": "walk", "arguments": {"to":"…","how":"slow"}}
+{"name": "TOOL", "arguments": {"ARGUMENT": "VALUE"}}
 </tool_call>
 Its result comes in the next message. There are no other tools. When the task is done, answer in words, without a call.\
 """)
@@ -199,13 +199,34 @@ def test_the_system_text_is_small() -> None:
     assert len(Told().plain(Request(Log(), tools=tools)).system) < native
 
 
-def test_what_the_example_shows_is_heard_as_a_call() -> None:
-    for tool in (WALK, *TOOLS, *(tool.spec for tool in builtin())):
-        system = Told().plain(Request(Log(), tools=(tool,))).system
-        reading = Reading((tool,))
-        list(reading.feed(system.partition("like this:")[2]))
+def test_what_the_example_shows_is_a_call_of_no_tool() -> None:
+    def called(system: str) -> list[str]:
+        reading = Reading((WALK,))
+        list(reading.feed(system.partition("arguments:\n")[2].partition("Its result")[0]))
         reading.close()
-        assert [c.name for c in reading.calls] == [tool.name]
+        return [c.name for c in reading.calls]
+
+    system = Told().plain(Request(Log(), tools=(WALK,))).system
+
+    assert called(system) == []
+    assert called(system.replace("TOOL", "walk")) == ["walk"]
+
+
+def test_of_a_call_that_was_not_made_it_is_told_why_and_not_that_it_called() -> None:
+    why = Raw(b'"Not with words after it."')
+    unmade = ToolCall("1", "look", Raw(b'"{}"'), wire="text", data=why)
+    result = ToolResult("1", "The arguments are no JSON object.", failed=True)
+
+    talk = (message("assistant", "Quoted.", unmade), message("tool", result))
+
+    assert told(request(*talk, tools=TOOLS)) == [
+        ("assistant", "Quoted."),
+        (
+            "user",
+            '<tool_result name="look">\nIt failed:\nNot with words after it.\n</tool_result>'
+            "\n\nIf the task is done answer in words, without a call, else call the next tool.",
+        ),
+    ]
 
 
 WORDS = st.sampled_from(["", " ", "Look.", "And so on.", "</tool_result>", "☂"])

@@ -12,7 +12,7 @@ from refold.errors import BadInput
 from refold.tools.contract import Picture
 from refold.tools.pictures import picture_file
 
-_NAMED = re.compile(r"(?<!\S)@(?:\"([^\"]+)\"|(\S+))")
+_NAMED = re.compile(r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))")
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 

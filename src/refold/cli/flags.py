@@ -70,7 +70,7 @@ def _session() -> Parser:
     add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m then names its model")
     add("--host", help="where the provider's server runs, for one on a machine of yours")
-    add("--port", type=int, help="and its port")
+    add("--port", type=_port, metavar="N", help="and its port")
     add("--effort", choices=EFFORTS, help="how hard the model thinks")
     add("--save", action="store_true", help="make this -m and --effort the default")
     add("--fallback-model", action="append", default=[], metavar="PROVIDER/MODEL",
@@ -126,6 +126,12 @@ def _seconds(text: str) -> float:
     if not 0 < found < float("inf"):
         raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return found
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
+        raise ArgumentTypeError(f"{text!r} is no port: 1 to 65535")
+    return int(text)
 
 
 def _commands(asked: str) -> Parser:

@@ -123,6 +123,8 @@ def _file(name: str | None) -> Path | None:
 def _schema(given: str) -> Raw:
     """A JSON Schema, or the name of a file that holds one."""
     text = given
+    if not given.strip():
+        raise BadInput("--json-schema is empty: give a JSON Schema, or a file with one")
     if not given.lstrip().startswith("{"):
         try:
             text = Path(given).expanduser().read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """`refold sessions requests ID [N]`: model calls of a session, exactly as they went out."""
 
+import sys
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -33,23 +35,30 @@ def show(
     if not 1 <= number <= len(calls):
         raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
     call = calls[number - 1]
+    if call.lost:
+        sys.stderr.write(f"refold: this call is not whole: {call.lost}\n")
     if as_json:
         write(_document(number, call))
     else:
         write_bytes(call.request + b"\n\n" + call.answer)
-    return 0
+    return 1 if call.lost else 0
 
 
 def _row(at: int, call: WireCall) -> str:
-    sizes = f"{len(call.request):>10,} bytes out {len(call.answer):>10,} in"
-    return f"{at:>4}  {sizes}  {on_one_line(call.to)}\n"
+    when = time.strftime("%H:%M:%S", time.localtime(call.at))
+    sizes = f"{len(call.request):>9,} bytes out {len(call.answer):>9,} in"
+    came_to = "not whole" if call.lost else call.came_to
+    return f"{at:>4}  {when}  {sizes}  {on_one_line(call.to)}  {on_one_line(came_to)}\n"
 
 
 def _document(at: int, call: WireCall) -> str:
     document = {
         "number": at,
         "seq": call.seq,
+        "at": call.at,
         "to": call.to,
+        "came_to": call.came_to,
+        "lost": call.lost,
         "request": call.request.decode("utf-8", "replace"),
         "answer": call.answer.decode("utf-8", "replace"),
     }

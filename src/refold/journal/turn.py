@@ -64,6 +64,7 @@ class Turn(Struct, frozen=True):
     stopped: Stopped | None = None
     stop: int = 0  # the seq of the newest stop of the session
     final: str | None = None  # a tool has said that this is the answer
+    model: str = ""  # who gave the newest answer, as provider/model
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
     spent: Spent = Spent()
     denials: tuple[Denial, ...] = ()
@@ -106,6 +107,7 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
                 turn,
                 asking=None,
                 last=event,
+                model=event.model,
                 steps=turn.steps + 1,
                 answer=(turn.answer if turn.cut else "") + message.text,
                 spent=turn.spent.plus(usage, cost),
@@ -149,6 +151,7 @@ def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:
         stop=turn.stop,
         outcome=outcome,
         reason=reason,
+        model=turn.model,
         answer=turn.answer,
         spent=turn.spent,
         denials=turn.denials,

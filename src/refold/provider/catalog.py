@@ -185,6 +185,7 @@ def server(
 def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
     """Where the provider is, as the environment or else the value says."""
     given = environ.get(spec.url_env, "").strip() if spec.url_env else ""
+    given_by = spec.url_env or f"[providers.{spec.name}] base_url"
     for name, rest in spec.url_too:
         if not given and (found := environ.get(name, "").strip().rstrip("/")):
             given = found.removesuffix(rest) + rest
@@ -192,14 +193,28 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
         raise BadInput(
             f"{spec.label} has no address of its own: set {spec.url_env} to yours"
         )
+    _check_address(given or spec.base_url, given_by)
     if not given:
         return spec.base_url
+    if "://" not in given and spec.wire != "ollama":
+        raise BadInput(
+            f"{given_by} is no address: {given!r}; write it with http:// or https://"
+        )
     if "://" not in given:  # OLLAMA_HOST is often only a host, or host:port, or :port
         host, _, port = given.rpartition(":") if ":" in given else (given, "", "")
         # A server is told 0.0.0.0 to listen everywhere; nobody can call that.
         host = "127.0.0.1" if host in ("", "0.0.0.0") else host
         given = f"http://{host}:{port or spec.base_url.rpartition(':')[2]}"
     return given.rstrip("/")
+
+
+def _check_address(given: str, given_by: str) -> None:
+    """It is shown in messages and kept in traces, so it must hold no password."""
+    if "@" in given.partition("://")[2].partition("/")[0]:
+        raise BadInput(
+            f"{given_by} holds a user name or a password before the @: leave them out, "
+            "and give the key in its variable"
+        )
 
 
 def has_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:

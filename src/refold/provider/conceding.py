@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from refold.errors import Overloaded, Refused, TooLong
-from refold.provider.port import Delta, seen
+from refold.provider.port import Delta, Retrying, seen
 
 Thing = TypeVar("Thing", bound=str)
 
@@ -67,8 +67,23 @@ class Concessions(Generic[Thing]):
                     continue  # somebody else was refused the same meanwhile
                 if not self.make(model, str(refusal), sent):
                     raise
+                notices = [_NOTICES.get(thing, "") for thing in self.of(model) - before]
+                if notice := next(filter(None, notices), ""):
+                    yield Retrying(0.0, f"{model} {notice}")
             else:
                 return
+
+
+# What a person should hear of: it is less than they asked for. The rest they never see.
+_NOTICES: Mapping[str, str] = {
+    "pictures": "takes no pictures: they are told in words",
+    "schema": "cannot be held to a shape by its provider: what it answers is checked here",
+    "thinking": "does not think first, whatever the effort",
+    **{
+        level: f"does not know the effort {level}: another is asked for, or none"
+        for level in ("max", "xhigh", "high", "medium", "low")
+    },
+}
 
 
 def _about_something(refusal: Refused | Overloaded) -> bool:

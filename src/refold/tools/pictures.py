@@ -1,5 +1,7 @@
 """Pictures as models take them: which kinds, and how big. Told by their first bytes."""
 
+import os
+import stat
 from pathlib import Path
 
 from refold.errors import BadInput
@@ -18,16 +20,20 @@ _PICTURES = (
 )
 
 
-def picture(content: bytes, name: str) -> Picture:
-    """What can be shown to a model. Raises `BadInput` for anything else."""
+def picture(content: bytes, name: str, size: int = 0) -> Picture:
+    """What can be shown to a model. Raises `BadInput` for anything else.
+
+    `size` is how long it is, where `content` may be only the beginning.
+    """
+    size = size or len(content)
     kind = picture_type(content)
     if kind not in SHOWN:
         raise BadInput(
             f"{name!r} is {kind or 'no picture'}: models see PNG, JPEG, GIF and WebP"
         )
-    if len(content) > MOST:
+    if size > MOST:
         raise BadInput(
-            f"{name!r} has {len(content):,} bytes, and models take pictures of up to "
+            f"{name!r} has {size:,} bytes, and models take pictures of up to "
             f"{MOST:,}: make it smaller first"
         )
     return Picture(content, kind, name)
@@ -36,9 +42,15 @@ def picture(content: bytes, name: str) -> Picture:
 def picture_file(path: Path, name: str) -> Picture:
     """The picture in a file. Raises `BadInput` where there is none to be shown."""
     try:
-        return picture(path.read_bytes(), name)
+        # A pipe would be waited for, and a device has no end.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise BadInput(f"{name!r} is no file with a picture in it")
+            content = file.read(MOST + 1)
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise BadInput(f"{name!r} cannot be read: {error.strerror or error}") from error
+    return picture(content, name, max(size, len(content)))
 
 
 def picture_type(content: bytes) -> str:

@@ -1,5 +1,6 @@
 """An answer that has to match a JSON Schema: the value in it, and what is wrong with it."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
@@ -7,6 +8,10 @@ import msgspec
 from msgspec import Raw
 
 _PROBLEMS = 3  # are enough to tell at once
+# A block as models like to write one, with words around it or not.
+_FENCED = re.compile(
+    r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE
+)
 # A reference that leads nowhere shows as soon as something is looked at.
 _SAMPLES: tuple[object, ...] = (None, {}, [], "", 0)
 
@@ -32,8 +37,11 @@ class Schema:
                 raise ValueError("a JSON Schema is an object")
             make = cast("Any", validator_for)(found)
             make.check_schema(found)
+        except RecursionError as error:
+            raise ValueError("it is nested too deep to be followed") from error
         except (msgspec.DecodeError, SchemaError) as error:
-            why = error.message if isinstance(error, SchemaError) else str(error)
+            told = isinstance(error, SchemaError)
+            why = f"{error.json_path}: {error.message}" if told else str(error)
             raise ValueError(why) from error
         self._validator = cast("_Validator", make(found, registry=cast("Any", Registry)()))
         for value in _SAMPLES:
@@ -63,17 +71,12 @@ class Schema:
 
 
 def value_in(answer: str) -> Any:
-    """The JSON value that an answer is, or that its only fenced block holds.
+    """The JSON value that an answer is, or that its only fenced block of JSON holds.
 
     Raises `ValueError` where there is none.
     """
-    text = answer.strip()
-    head, fence, rest = text.partition("```")
-    if fence and not head.strip():
-        language, _, body = rest.partition("\n")
-        inside, end, after = body.rpartition("```")
-        if end and not after.strip() and language.strip().lower() in ("", "json"):
-            text = inside.strip()
+    fenced: list[str] = _FENCED.findall(answer)
+    text = fenced[0] if len(fenced) == 1 else answer
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

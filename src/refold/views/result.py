@@ -34,12 +34,12 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
         "reason": reason,
         "text": turn.answer,
         "session_id": session_id,
-        "model": view.talk.briefed.model,
+        "model": turn.model or view.talk.briefed.model,
         "steps": turn.steps,
         "duration_seconds": round(max(seconds, 0.0), 3),
         "usage": msgspec.to_builtins(turn.spent.usage),
-        "cost": turn.spent.cost if turn.spent.answers else None,  # None is not zero
-        **_structured(view),
+        "cost": turn.spent.cost,  # None is not zero
+        **_structured(view, outcome),
         "denials": [
             {"call_id": d.call.id, "tool": d.call.name, "arguments": arguments(d.call),
              "reason": d.reason}
@@ -52,10 +52,12 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _structured(view: View) -> dict[str, object]:
+def _structured(view: View, outcome: str) -> dict[str, object]:
     """The answer as data, where it was asked for in a shape and has it."""
     if bytes(view.talk.briefed.schema) == b"null":
         return {}
+    if outcome not in ("answered", "final"):
+        return {"structured": None}
     try:
         return {"structured": value_in(view.turn.answer)}
     except ValueError:

@@ -65,6 +65,10 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
         ("@", ["src/"]),
         ("@.", [".hidden"]),
         ("@nowhere/x", []),
+        ("(@src/ma", ["main.py", "many/"]),
+        ("see @src/my", ['"src/my shot.png"']),
+        ('see @"src/my', ['my shot.png"']),
+        ('see @"src/my shot.png" and', []),
         ("plain words", []),
         ("", []),
     ],
@@ -73,7 +77,13 @@ def test_what_could_stand_at_the_cursor_is_offered(
     tmp_path: Path, before: str, offers: Sequence[str]
 ) -> None:
     (tmp_path / "src" / "many").mkdir(parents=True)
-    for name in ("src/main.py", "src/other.py", ".hidden", "odd\x1bname"):
+    for name in (
+        "src/main.py",
+        "src/other.py",
+        "src/my shot.png",
+        ".hidden",
+        "odd\x1bname",
+    ):
         (tmp_path / name).touch()
     table = [("model", "choose"), ("mode", "rights"), ("quit", "leave")]
     complete = completing(table, {"model": ("one", "two")}, str(tmp_path))

@@ -4,10 +4,14 @@ Pure but for one look into one directory.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+QUOTE = '"'
+# A file that is being named at the end: @"with spaces", or @without.
+_NAMED = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
 _MOST = 50  # names offered at once
 
 
@@ -41,14 +45,15 @@ def completing(
                 if rest.lower() in word.lower():
                     yield Offer(word, len(rest))
             return
-        last = before.split()[-1] if before and not before[-1].isspace() else ""
-        if last.startswith("@"):
-            yield from _files(last[1:], directory)
+        if named := _NAMED.search(before):
+            quoted, plain = named[1], named[2]
+            name = quoted if quoted is not None else plain
+            yield from _files(name, directory, quoted=quoted is not None)
 
     return complete
 
 
-def _files(begun: str, directory: str) -> Iterator[Offer]:
+def _files(begun: str, directory: str, *, quoted: bool) -> Iterator[Offer]:
     folder, name = os.path.split(begun)
     try:
         with os.scandir(os.path.join(directory, os.path.expanduser(folder))) as found:
@@ -61,7 +66,12 @@ def _files(begun: str, directory: str) -> Iterator[Offer]:
             continue
         if item.name.startswith(".") and not name.startswith("."):
             continue
-        yield Offer(item.name + ("/" if item.is_dir() else ""), len(name))
+        end = "/" if item.is_dir() else ""
+        if " " in begun + item.name and not quoted:  # else it would end at the space
+            yield Offer(f'"{os.path.join(folder, item.name)}{end or QUOTE}', len(begun))
+        else:
+            closed = end or (QUOTE if quoted else "")
+            yield Offer(item.name + closed, len(name))
         left -= 1
         if not left:
             return

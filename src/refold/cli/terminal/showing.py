@@ -231,6 +231,8 @@ class Showing:
             self._screen.line(said)
         view = self._view()
         seconds = at - self._began if self._began else 0.0
+        if view.turn.model and view.turn.model != view.talk.briefed.model:
+            self._screen.say(f"answered by {on_one_line(view.turn.model)}", "dim")
         self._screen.line(
             turn_line(view.turn.spent, view.account.last, view.talk.briefed.window, seconds)
         )

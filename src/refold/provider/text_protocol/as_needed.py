@@ -1,9 +1,11 @@
 """A provider that calls tools natively until its model shows that it cannot.
 
-Two things show it: a refusal that says so, and an answer that is a whole call
-written as words. From then on that model is spoken to in text. The answer that
-showed it is the first to be read so: nothing is asked twice for it, and nothing is
-run twice. How text calls work is `protocol`'s business.
+Two things show it: a refusal that says so, and an answer that is calls written as
+words and nothing else. With a word beside them they may be quoted, out of a file that
+somebody else wrote; and who has ever called in its own way only quotes. From then on
+that model is spoken to in text. The answer that showed it is the first to be read so:
+nothing is asked twice for it, and nothing is run twice. How text calls work is
+`protocol`'s business.
 """
 
 import re
@@ -55,14 +57,18 @@ class AsNeeded:
         self._from_answers = from_answers
         self._in_text = TextProtocol(inner)
         self._found: set[str] = set()
+        self._native: set[str] = set()  # models that have called in their own way
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         refused = False
         if request.model not in self._found:
-            watching = _Watching(request, self._from_answers)
+            may_show = self._from_answers and request.model not in self._native
+            watching = _Watching(request, may_show)
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
+                        if isinstance(delta, CallDelta):
+                            self._native.add(request.model)
                         for told in watching.add(delta):
                             yield told
             except ProviderError as error:
@@ -96,7 +102,7 @@ def notice(model: str, why: str) -> str:
 
 
 class _Watching:
-    """Passes an answer on, and looks whether it is a call in words."""
+    """Passes an answer on, and looks whether all of it is calls in words."""
 
     def __init__(self, request: Request, from_answers: bool) -> None:
         self._request = request
@@ -113,6 +119,9 @@ class _Watching:
         match delta:
             case TextDelta(text):
                 yield from self._reading.feed(text)
+                if self._reading.said:
+                    yield from self._reading.end(calls=False)
+                    self._passes = True
             case CallDelta():
                 yield from self._reading.end(calls=False)
                 self._passes = True  # it can do it its own way
@@ -127,7 +136,8 @@ class _Watching:
         if done.stop in ("end", "calls"):
             self._reading.close()
             calls = self._reading.calls
-            self.found = bool(calls) and all(fits(call, tools) for call in calls)
+            fit = all(fits(call, tools) for call in calls)
+            self.found = bool(calls) and fit and not self._reading.said
         if self.found:
             why = "writes its tool calls as text"
             yield Retrying(0.0, notice(self._request.model, why))

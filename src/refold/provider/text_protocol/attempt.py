@@ -38,11 +38,16 @@ _TAIL = 64  # pieces in which the end of an argument is looked for
 
 
 class Attempt:
-    """`sure`: what holds it says that it is a call. `calls` may be broken ones."""
+    """`sure`: what holds it says that it is a call. `calls` may be broken ones.
+
+    It is "half" where it was sure to be one, and the answer ended within it.
+    """
 
     def __init__(self, tools: Tools, *, strange: bool) -> None:
-        self.state: Literal["open", "call", "words"] = "open"
-        self.sure = self.fenced = False
+        self.state: Literal["open", "call", "half", "words"] = "open"
+        self.sure = self.tagged = False
+        self.first: Opening | None = None  # what was opened first
+        self.fence: Opening | None = None  # and the fence, before it or in it
         self.calls: tuple[Call, ...] = ()
         self.scan = Scan()
         self.goes_on = False  # words, and the JSON in `scan` is not at its end
@@ -69,7 +74,9 @@ class Attempt:
 
     def open(self, found: Opening, at: int) -> tuple[int, bool]:
         self.sure = self.sure or (found.says_call and not self._open)
-        self.fenced = self.fenced or found.fence
+        self.first = self.first or found
+        self.tagged = self.tagged or not found.fence
+        self.fence = found if found.fence else self.fence
         self._open.append(found)
         self._taken.append(found.text)
         self._step = self._inside
@@ -77,12 +84,14 @@ class Attempt:
 
     def end(self) -> None:
         """Nothing more comes, and the answer was not cut off."""
-        if self.whole:
-            self.state = "call"
-        elif self._step == self._json and self.sure:
+        if self._step == self._json and self.sure:
             self._wrong()
-        else:
-            self.state = "words"
+        broken_off = "half" if self.sure else "words"
+        self.state = "call" if self.whole else broken_off
+
+    def half(self) -> Call:
+        """The call that was begun, as far as it can be told."""
+        return broken_call(self.text) or Call(_named(self._open) or "unnamed", self.text)
 
     def _inside(self, text: str, at: int) -> tuple[int, bool]:
         """Between an opening and the JSON."""
@@ -95,7 +104,7 @@ class Attempt:
             case "{" | "[":
                 self._step = self._json
                 return start, False
-            case "`" if not self.fenced:
+            case "`" if not self.fence:
                 return self._opening(marks.fence, marks.fence_part, text, start)
             case "<" if within.name:
                 self._step = self._parameters
@@ -133,17 +142,14 @@ class Attempt:
         if not (self.sure or self._head.may_be_call(text[at:end])):
             self.state, self.goes_on = "words", self.scan.state == "open"
         elif self.scan.state == "whole":
-            self._value()
+            name, body = _named(self._open), "".join(self._body)
+            self._finish(*_calls(body, name, self._tools, self.sure))
         elif self.scan.state == "wrong":
             self._wrong()
         return end, self.state == self.scan.state == "open"
 
-    def _value(self) -> None:
-        name = self._open[-1].name if self._open else ""
-        self._finish(*_calls("".join(self._body), name, self._tools, self.sure))
-
     def _wrong(self) -> None:
-        body, closer = "".join(self._body), self._closer() if self.sure else ""
+        body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
         inner, closed, rest = body.partition(closer or "\0")
         if not (closer and closed):  # its end may be still to come
             self._step = self._broken
@@ -168,7 +174,7 @@ class Attempt:
         if not closed:
             return upto, True
         if not "".join(self._body[-_TAIL:]).rstrip().endswith("</parameter>"):
-            closer = self._closer()  # it stood in an argument
+            closer = _closer(self._open)  # it stood in an argument
             self._body.append(closer)
             return upto + len(closer), False
         body = "".join(self._body)
@@ -176,10 +182,10 @@ class Attempt:
         return upto, False
 
     def _up_to_closer(self, text: str, at: int) -> tuple[int, bool]:
-        upto = marks.begun(text, at, self._closer())
+        upto = marks.begun(text, at, _closer(self._open))
         if upto > at:
             self._body.append(text[at:upto])
-        return upto, text.startswith(self._closer(), upto)
+        return upto, text.startswith(_closer(self._open), upto)
 
     def _finish(self, *found: Call | None) -> None:
         calls = tuple(call for call in found if call)
@@ -190,9 +196,6 @@ class Attempt:
         self._taken.append("".join(self._body))
         self._body.clear()
         self._step = self._after
-
-    def _closer(self) -> str:
-        return next((o.closer for o in reversed(self._open) if not o.fence), "")
 
     def _after(self, text: str, at: int) -> tuple[int, bool]:
         """A call was whole: what closes it, or another one."""
@@ -225,13 +228,22 @@ class Attempt:
         return at + len(mark), False
 
     def _at_fence_end(self, text: str, at: int) -> tuple[int, bool]:
-        if text.startswith("```", at):
+        closer = self._open[-1].closer
+        if text.startswith(closer, at):
             self._open.pop()
-            self._taken.append("```")
-            return at + 3, False
+            self._taken.append(closer)
+            return at + len(closer), False
         if text[at] == "`" and marks.fence_part(text, at):
             return at, True
         return self._opening(marks.opening, marks.opening_part, text, at)
+
+
+def _named(opened: list[Opening]) -> str:
+    return opened[-1].name if opened else ""
+
+
+def _closer(opened: list[Opening]) -> str:
+    return next((o.closer for o in reversed(opened) if not o.fence), "")
 
 
 class _Head:

@@ -37,14 +37,14 @@ _NAMED = re.compile(r"<function=[\"']?([\w.-]{1,64})[\"']?>")
 _NAMED_PART = re.compile(r"<function=[\"']?[\w.-]{0,64}[\"']?\Z")
 _RESULT = re.compile("|".join(map(re.escape, _RESULTS)))
 _CLOSER = re.compile("|".join(map(re.escape, _CLOSERS)))
-_FENCE = re.compile(r"(`{3,8})[ \t]{0,4}([\w+#.-]{0,32})(?=[^\w+#.`-])")
-_FENCE_PART = re.compile(r"`{1,8}[ \t]{0,4}[\w+#.-]{0,32}\Z")
+_FENCE = re.compile(r"(`{3,32}|~{3,32})[ \t]{0,4}([\w+#.-]{0,32})(?=[^\w+#.`~-])")
+_FENCE_PART = re.compile(r"(?:`{1,32}|~{1,32})[ \t]{0,4}[\w+#.-]{0,32}\Z")
 _BARE_NAME = re.compile(r"([\w.-]{1,64})(?:\[ARGS\])?(?=\{)")
 _BARE_NAME_PART = re.compile(r"[\w.-]{1,64}(?:\[(?:A(?:R(?:G(?:S\]?)?)?)?)?)?\Z")
-_FENCE_END = re.compile(r"(?<=\n)[ \t]{0,3}`{3}")
-_FENCE_END_PART = re.compile(r"(?<=\n)[ \t]{0,3}`{0,2}\Z")
+_FENCE_END = re.compile(r"(?<=\n) {0,3}(`{3,}|~{3,})[ \t]*(?=\n)")
+_FENCE_END_PART = re.compile(r"(?<=\n) {0,3}(?:`*|~*)[ \t]*\Z")
 _LONGEST = 32  # more than any mark has
-LOOKBACK = 4  # characters that what begins a line may stand behind
+LOOKBACK = 2  # characters behind which a mark may have to stand
 
 
 class Opening(Struct, frozen=True):
@@ -80,8 +80,8 @@ def fence(text: str, at: int) -> Opening | None:
     if found := _FENCE.match(text, at):
         language = found[2].lower()
         says_call = language in _CALL_FENCES
-        holds = says_call or language in _JSON_FENCES
-        return Opening(found[0], "```", fence=True, says_call=says_call, json=holds)
+        holds = (says_call or language in _JSON_FENCES) and text[at] == "`"
+        return Opening(found[0], found[1], fence=True, says_call=says_call, json=holds)
     return None
 
 
@@ -110,13 +110,18 @@ def closing_part(text: str, at: int) -> bool:
     return _is_start(text[at : at + _LONGEST], _CLOSERS)
 
 
-def fence_end(text: str, at: int) -> re.Match[str] | None:
-    """Where the next line begins that closes a fence."""
-    return _FENCE_END.search(text, at)
+def fence_end(text: str, at: int, closer: str) -> int:
+    """Where the line ends that closes a fence; -1: there is none yet."""
+    for found in _FENCE_END.finditer(text, at):
+        if found[1].startswith(closer):
+            return found.end()
+    return -1
 
 
-def fence_end_part(text: str, at: int) -> re.Match[str] | None:
-    return _FENCE_END_PART.search(text, at)
+def fence_end_part(text: str, at: int) -> int:
+    """Where, at the very end, a line begins that may become one that closes a fence."""
+    part = _FENCE_END_PART.search(text, max(at, text.rfind("\n") + 1))
+    return part.start() if part else len(text)
 
 
 def begun(text: str, at: int, mark: str) -> int:
@@ -128,11 +133,6 @@ def begun(text: str, at: int, mark: str) -> int:
         if mark.startswith(text[where:]):
             return where
     return len(text)
-
-
-def begins_line(text: str, at: int) -> bool:
-    line = text.rfind("\n", max(0, at - LOOKBACK), at)
-    return line >= 0 and not text[line + 1 : at].strip(" \t")
 
 
 def _is_start(text: str, of: tuple[str, ...]) -> bool:

@@ -23,12 +23,19 @@ from refold.values.tools import ToolSpec
 class Call(Struct, frozen=True):
     """`arguments` are JSON; a text where what was written was none.
 
-    `strange`: without a tag, and of a tool that there is not.
+    `strange`: without a tag, and of a tool that there is not. `why`: it is not to be
+    made, and what was wrong with it; then its arguments are never an object.
     """
 
     name: str
     arguments: str
     strange: bool = False
+    why: str = ""
+
+
+WIRE = "text"  # whose `data`, in a call that is not made, is the reason
+# No tool has this name, lest whoever repeats what it was told has made a call.
+EXAMPLE = Call("TOOL", '{"ARGUMENT": "VALUE"}')
 
 
 Tools: TypeAlias = Mapping[str, ToolSpec]
@@ -47,7 +54,6 @@ _OPENED = re.compile(r"[\[{\s]*")
 _KEY = re.compile(r'\s*"([^"\\]*)"')
 _TEXT = re.compile(r'\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _SCALAR = re.compile(r'\s*:\s*(?:"(?:[^"\\]|\\.)*"|[\w.+-]+)\s*,', re.DOTALL)
-_FENCED = re.compile(r"\s*`{3,}\w*(.*?)(?:`{3,}\s*)?", re.DOTALL)
 
 _PLAIN = re.compile(r"[A-Za-z_][\w.-]{0,63}")
 _NAMED = re.compile(rf"""["'](?:{"|".join(_NAME)})["']\s*:\s*["']([^"'\n]{{1,64}})["']""")
@@ -79,6 +85,12 @@ def broken_call(text: str) -> Call | None:
     raw = text[given.end() :] if given else text
     # As a JSON text it could never be arguments: not even by chance is it run.
     return Call(named[1], msgspec.json.encode(clean(raw.strip())).decode())
+
+
+def unmade(call: Call, why: str) -> Call:
+    # As a JSON text it could never be arguments: not even by chance is it run.
+    said = msgspec.json.encode(clean(call.arguments)).decode()
+    return Call(call.name, said, why=why)
 
 
 def call_with(name: str, given: Mapping[str, str], tools: Tools) -> Call:
@@ -126,13 +138,8 @@ def may_be_call(head: str, tools: Tools, *, strange: bool) -> bool:
     return any(_agree(head[at:], f'"{key}"') for key in KEYS)
 
 
-def answers(text: str, schema: Any) -> bool:
-    """Is it JSON that a person asked for, by the names in it?"""
-    try:
-        found = _FENCED.fullmatch(text)
-        return _holds(decoded(found[1] if found else text), schema)
-    except (ValueError, RecursionError):
-        return False
+def is_example(call: Call) -> bool:
+    return (call.name, call.arguments) == (EXAMPLE.name, EXAMPLE.arguments)
 
 
 def _agree(text: str, wanted: str) -> bool:

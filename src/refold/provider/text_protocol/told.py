@@ -6,7 +6,7 @@ many models refuse anything else: neighbours of one speaker become one message.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from refold.provider import sendable
 from refold.provider.port import Request
+from refold.provider.text_protocol.shapes import EXAMPLE, WIRE
 from refold.values.log import Log
 from refold.values.messages import Message, Part, Spoken, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec
@@ -28,7 +29,8 @@ _HOW = """\
 
 {tools}
 
-To use a tool, reply with a call and nothing else, like this:
+To use a tool, reply with a call and nothing else, like this, with the name of a tool \
+and its arguments:
 <tool_call>
 {example}
 </tool_call>
@@ -42,7 +44,6 @@ class Told:
 
     def __init__(self) -> None:
         self._groups: list[_Group] = []
-        self._names: dict[str, str] = {}  # call id to tool, for results that follow
         self._asked = Request(Log())
         self._system = self._end = ""
 
@@ -85,23 +86,28 @@ class Told:
         for side, spoken in _by_side(new):
             made = groups[-1].made if groups else Log[Spoken]()
             upto += len(spoken)
-            parts = tuple(part for s in spoken for part in self._parts(s.message))
+            # Results come directly after the answer that called. Ids are not kept for
+            # longer: another talk may have the same.
+            calls = (
+                c for s in (groups[-1].spoken if groups else ()) for c in s.message.calls
+            )
+            before = {call.id: call for call in calls}
+            parts = tuple(part for s in spoken for part in self._parts(s.message, before))
             if parts:
                 role = "assistant" if side == "assistant" else "user"
                 made = made.plus(Spoken(spoken[-1].seq, Message(role, _joined(parts))))
             groups.append(_Group(side, spoken, upto, made))
         return groups[-1].made if groups else Log()
 
-    def _parts(self, message: Message) -> Iterator[Part]:
-        self._names.update((call.id, call.name) for call in message.calls)
+    def _parts(self, message: Message, before: Mapping[str, ToolCall]) -> Iterator[Part]:
         for part in message.parts:
             match part:
                 case Text(text) if text.strip():
                     yield Text(text.strip())
-                case ToolCall():
+                case ToolCall(wire=wire) if wire != WIRE:
                     yield Text(call_text(part))
                 case ToolResult(call_id):
-                    yield Text(result_text(part, self._names.get(call_id, "")))
+                    yield Text(_told_back(part, before.get(call_id)))
                 case _:
                     pass
         if message.role == "tool":
@@ -134,7 +140,7 @@ def system_text(request: Request) -> str:
         return request.system
     how = _HOW.format(
         tools="\n".join(line for tool in request.tools for line in _lines(tool)),
-        example=_example(request.tools[0]),
+        example=f'{{"name": "{EXAMPLE.name}", "arguments": {EXAMPLE.arguments}}}',
         end=_ending(request.tools),
     )
     wanted = sendable.schema(request)
@@ -155,6 +161,13 @@ def call_text(call: ToolCall) -> str:
         arguments = bytes(sendable.arguments(call.arguments)).decode()
     name = sendable.name(call.name)
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def _told_back(result: ToolResult, call: ToolCall | None) -> str:
+    """A result. Of a call that was not made, which stood among the words, it is why."""
+    if call and call.wire == WIRE:
+        result = replace(result, text=msgspec.json.decode(call.data, type=str))
+    return result_text(result, call.name if call else "")
 
 
 def result_text(result: ToolResult, name: str) -> str:
@@ -205,31 +218,6 @@ def _with_note(messages: Log[Spoken]) -> Log[Spoken]:
         spoken = (*messages[:-1], Spoken(last.seq, Message("user", parts)))
         return Log(spoken)
     return messages.plus(Spoken(0, Message("user", (note,))))
-
-
-def _example(tool: ToolSpec) -> str:
-    schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
-    properties = schema.get("properties", {})
-    needed = schema.get("required", [])
-    arguments = {name: _sample(properties.get(name)) for name in needed}
-    call = ToolCall("", tool.name, Raw(msgspec.json.encode(arguments)))
-    return call_text(call).split("\n")[1]
-
-
-def _sample(schema: Any) -> Any:
-    match schema:
-        case {"enum": [first, *_]}:
-            return first
-        case {"type": "integer" | "number"}:
-            return 1
-        case {"type": "boolean"}:
-            return True
-        case {"type": "array"}:
-            return []
-        case {"type": "object"}:
-            return {}
-        case _:
-            return "…"
 
 
 def _lines(tool: ToolSpec) -> Iterator[str]:

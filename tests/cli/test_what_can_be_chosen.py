@@ -1,0 +1,31 @@
+"""Which models are offered: those that are likely to answer, and no catalogue of others."""
+
+from pathlib import Path
+
+from refold.app import App, Wishes
+from refold.config.paths import paths
+from refold.config.settings import Roles, Settings
+from refold.provider.catalog import find
+from refold.provider.kept_lists import Found, Listed, directory_in, remember
+
+
+def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
+    given = {"HOME": str(home), "REFOLD_HOME": str(home / "refold"), **environ}
+    settings = Settings(models=Roles(small="anthropic/claude-haiku-5-5"))
+    return App(settings, paths(given), given, Wishes(directory=tmp_path)).models.names()
+
+
+def test_roles_and_providers_with_a_key_are_offered(home: Path, tmp_path: Path) -> None:
+    names = offered(home, tmp_path, GROQ_API_KEY="gsk-not-a-real-key-000000000000")
+
+    assert names == ("anthropic/claude-haiku-5-5", "groq/openai/gpt-oss-120b")
+
+
+def test_what_a_server_of_one_s_own_last_listed_is_offered_too(
+    home: Path, tmp_path: Path
+) -> None:
+    state = paths({"HOME": str(home), "REFOLD_HOME": str(home / "refold")}).state
+    listed = Listed(0.0, find("ollama").base_url, (Found("llama4"), Found("qwen4")))
+    remember(directory_in(state), "ollama", listed)
+
+    assert offered(home, tmp_path)[1:] == ("ollama/llama4", "ollama/qwen4")
