@@ -84,12 +84,17 @@ def test_nor_is_any_of_a_model_that_has_called_in_its_own_way(tmp_path: Path) ->
 
 
 @BOTH
-def test_several_calls_are_run_in_their_order(wrap: Wrap, tmp_path: Path) -> None:
+def test_several_calls_are_all_made_and_told_in_their_order(
+    wrap: Wrap, tmp_path: Path
+) -> None:
     tea = TAGGED.replace("poison", "tea")
     inner = ScriptedProvider(f"{tea}\n{TAGGED}", "Done.")
     world = World(tmp_path, wrap(inner))
 
-    assert (world.run().text, world.orders) == ("Done.", ["tea", "poison"])
+    assert world.run().text == "Done."
+    assert sorted(world.orders) == ["poison", "tea"]  # side by side, as all of one answer
+    told = inner.heard[-1].messages[-1].message.text
+    assert 0 < told.index("tea ordered") < told.index("poison ordered")
 
 
 DOUBTFUL: tuple[tuple[Line, str], ...] = (

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 from refold.provider.port import Provider
 from refold.provider.spec import Wire
 from refold.provider.text_protocol.as_needed import AsNeeded
-from refold.provider.text_protocol.protocol import TextProtocol
 
 Tools: TypeAlias = Literal["native", "text", "auto"]
 
@@ -53,6 +52,8 @@ def calling(
         case "native":
             return provider
         case "text":
+            from refold.provider.text_protocol.protocol import TextProtocol
+
             return TextProtocol(provider)
         case "auto":
             return AsNeeded(provider, from_answers=wire not in _NEVER_IN_WORDS)
