@@ -47,7 +47,7 @@ class TextDelta(Struct, frozen=True):
 class ThinkingDelta(Struct, frozen=True):
     """A piece of thinking. `data`, when it comes, closes the block.
 
-    `data` is whatever `wire` wants back unchanged with the next request.
+    `data` is whatever the provider that `wire` stands for wants back unchanged.
     """
 
     text: str = ""
@@ -60,7 +60,7 @@ class CallDelta(Struct, frozen=True):
 
     The first piece of each call brings `name` (and `id`, where the provider has
     ids); pieces with the same `index` belong to the same call. `data` is whatever
-    `wire` wants back unchanged with the call.
+    the provider that `wire` stands for wants back unchanged with the call.
     """
 
     index: int

@@ -25,8 +25,9 @@ class Image(Struct, frozen=True, tag="image"):
 class Thinking(Struct, frozen=True, tag="thinking"):
     """What a model thought aloud.
 
-    `data` is what the wire named `wire` wants back unchanged (a signature, an
-    encrypted block). Other wires leave the whole part out.
+    `data` is what the provider that `wire` stands for wants back unchanged (a
+    signature, an encrypted block): the wire's own, or another as wire@provider.
+    Everybody else is sent nothing of it.
     """
 
     text: str
@@ -37,7 +38,7 @@ class Thinking(Struct, frozen=True, tag="thinking"):
 class ToolCall(Struct, frozen=True, tag="call"):
     """The model asks for a tool by name. `id` is ours, `theirs` the provider's.
 
-    `data` is what the wire named `wire` wants back unchanged with this call.
+    `data` is what the provider that `wire` stands for wants back unchanged with it.
     """
 
     id: str
