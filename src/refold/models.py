@@ -88,10 +88,10 @@ class Models:
     ) -> None:
         self._settings, self._environ = settings, environ
         self._asked = asked
-        self._connections = Connections(settings, paths, environ, keys, asked.script)
+        self.connections = Connections(settings, paths, environ, keys, asked.script)
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
-        self._figures = Figures(environ, settings.prices, windows, lists)
+        self.figures = Figures(environ, settings.prices, windows, lists)
         self._chains: dict[str, Provider] = {}
         self._fixed: Provider | None = asked.provider
         self._tape: Tape | None = None
@@ -128,7 +128,7 @@ class Models:
         if any(letter.isspace() for letter in name):
             raise BadInput(f"{name!r} is no name of a model: provider/model holds no space")
         try:
-            return self._connections.named(name).full
+            return self.connections.named(name).full
         except BadInput as error:
             if guesses := self._meant(name):
                 hint = " or ".join(guesses)
@@ -141,12 +141,12 @@ class Models:
         """`name` in full. Raises `BadInput` where it could not be asked anything."""
         found = self.full(name)
         if self._asked.replay is None:
-            self._connections.check(found)
+            self.connections.check(found)
         return found
 
     def names(self) -> tuple[str, ...]:
         """What can be offered: of the roles, of each provider that is likely to answer."""
-        connections, roles = self._connections, self._settings.models
+        connections, roles = self.connections, self._settings.models
         found = [name for role in ROLES if (name := getattr(roles, role))]
         found += [
             f"{spec.name}/{spec.model}"
@@ -156,7 +156,7 @@ class Models:
         found += [
             f"{spec.name}/{each.name}"
             for spec in connections.known
-            if spec.own and (listed := self._figures.listed(spec))
+            if spec.own and (listed := self.figures.listed(spec))
             for each in listed.models[:_MOST_OF_ONE]
         ]
         return tuple(dict.fromkeys((*found, *connections.installed())))
@@ -169,23 +169,23 @@ class Models:
         if not name or name.startswith(SCRIPT):
             return Profile()
         try:
-            found = self._connections.named(name)
+            found = self.connections.named(name)
         except BadInput:
             return Profile()
-        return Profile(self._figures.window(found.spec, found.model))
+        return Profile(self.figures.window(found.spec, found.model))
 
     def price(self, name: str, usage: Usage) -> float | None:
         """What that much of a model costs, in US dollars; None: not known."""
         if name.startswith(SCRIPT):
             return None
         if name.startswith(SMALL):
-            rates = self._figures.rates_here(name.removeprefix(SMALL))
+            rates = self.figures.rates_here(name.removeprefix(SMALL))
             return rates and rates.cost(usage)
         try:
-            spec, model = self._connections.named(name)
+            spec, model = self.connections.named(name)
         except BadInput:
             return None
-        rates = self._figures.rates(spec, model)
+        rates = self.figures.rates(spec, model)
         return rates and rates.cost(usage)
 
     def provider(self, name: str) -> Provider:
@@ -200,10 +200,10 @@ class Models:
     @property
     def masks(self) -> Masks:
         """What must never be written: every key we hold, and those we come to hold."""
-        return self._connections.masks
+        return self.connections.masks
 
     async def aclose(self) -> None:
-        await self._connections.aclose()
+        await self.connections.aclose()
 
     def _take_out_the_cassette(self, record: "Path | None", replay: "Path | None") -> None:
         from refold.provider.cassette import Replaying, Tape
@@ -218,11 +218,11 @@ class Models:
         """The model, and behind it those to be asked while it is down."""
         others = [each for each in self._fallback if each != name]
         if not others or not name or name.startswith(SCRIPT):
-            return self._connections.provider(name)
+            return self.connections.provider(name)
         if name not in self._chains:
             from refold.provider.fallback import Fallback
 
-            connect = self._connections.connect
+            connect = self.connections.connect
             links = [(each, partial(connect, each)) for each in (name, *others)]
             self._chains[name] = Fallback(links)
         return self._chains[name]
@@ -233,26 +233,26 @@ class Models:
             return []
         from refold.provider.prices import find
 
-        known = [spec for spec in self._connections.known if find(spec.name, name)]
+        known = [spec for spec in self.connections.known if find(spec.name, name)]
         found = [f"{spec.name}/{name}" for spec in known]
         return found[:3] or get_close_matches(name.lower(), ROLES, cutoff=0.7)
 
     def _found(self) -> str:
         """What there is a key for, then Ollama, then an embedded model."""
-        keys = self._connections.keys
-        for spec in self._connections.known:
+        keys = self.connections.keys
+        for spec in self.connections.known:
             if spec.wire == "openai-responses" and self._moved(spec):
                 continue  # a server that only resembles OpenAI's speaks Chat
             if spec.model and keys.at_hand(spec):
                 return f"{spec.name}/{spec.model}"
         if self._offline is None:  # asked once: nobody is kept waiting twice
             found = (*self._of_keyring(), *ollama_models(self._environ))
-            self._offline = (*found, *self._connections.installed())
+            self._offline = (*found, *self.connections.installed())
         return next(iter(self._offline), "")
 
     def _of_keyring(self) -> tuple[str, ...]:
-        known = [s for s in self._connections.known if s.model and not self._moved(s)]
-        found = self._connections.keys.first_in_keyring(known)
+        known = [s for s in self.connections.known if s.model and not self._moved(s)]
+        found = self.connections.keys.first_in_keyring(known)
         return (f"{found.name}/{found.model}",) if found else ()
 
     def _moved(self, spec: ProviderSpec) -> bool:

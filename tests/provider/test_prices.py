@@ -13,14 +13,28 @@ from hypothesis import strategies as st
 
 from refold.provider import known, prices
 from refold.provider.catalog import connect, find
+from refold.provider.override import Override
 from refold.provider.port import Done
-from refold.provider.prices import Override, price, rates, runs_here
+from refold.provider.prices import NO_OVERRIDES, Overrides, rates, runs_here
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.usage import Usage
 from tests.provider.wires import message, request
 
 MILLION = 1_000_000
 USAGE = Usage(fresh=1000, cached=2000, cache_write=300, output=400, reasoning=50)
+
+
+def price(
+    provider: str,
+    model: str,
+    usage: Usage,
+    overrides: Overrides = NO_OVERRIDES,
+    *,
+    here: bool = False,
+) -> float | None:
+    """What this usage of a model costs now. `here`: it runs on this machine."""
+    found = rates(provider, model, overrides, here=here)
+    return None if found is None else found.cost(usage)
 
 
 def test_each_kind_of_token_is_priced_once() -> None:

@@ -7,15 +7,15 @@ line, which other programs and the shell's history see. Where keys come from say
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 import anyio
 import msgspec
 from msgspec import Struct
 
 from refold.cli.out import write
+from refold.cli.subparsers import Subparsers
 from refold.config import credentials, keyring
 from refold.config.keys import Held, Keys, wrong
 from refold.config.load import load
@@ -32,12 +32,6 @@ _ASKED_ELSEWHERE = {"openrouter": "/key"}
 _NOBODYS = "refold-asks-whether-any-key-will-do"
 _SHORTEST = 12  # letters of a key whose last ones can be shown
 _LONGEST = 65536  # letters that are read from a pipe
-
-
-class Subparsers(Protocol):
-    """What argparse's `add_subparsers` gives, as far as we use it."""
-
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
 
 
 class Here(Struct, frozen=True):

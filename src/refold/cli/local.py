@@ -2,10 +2,11 @@
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Protocol
+from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from refold.cli.out import write
+from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.provider.local.fetch import Progress, fetch
 from refold.provider.local.install import (
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _EVERY = 5  # percent between two lines where nobody watches a terminal
-
-
-class Subparsers(Protocol):
-    """What argparse's `add_subparsers` gives, as far as we use it."""
-
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
 
 
 def add_parser(subparsers: Subparsers) -> None:

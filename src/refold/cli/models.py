@@ -9,10 +9,9 @@ table's shape `models_table`'s.
 import os
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -21,16 +20,17 @@ from msgspec import Struct
 
 from refold.cli.models_table import Row, document, lines
 from refold.cli.out import write
+from refold.cli.subparsers import Subparsers
 from refold.config.credentials import read as stored_keys
 from refold.config.keys import Keys
 from refold.config.load import load
-from refold.config.paths import Paths, paths
+from refold.config.paths import paths
 from refold.config.settings import Settings
-from refold.connections import Connections
 from refold.errors import BadInput, ProviderError
+from refold.models import ROLES, Models
 from refold.provider import catalog, known, prices
 from refold.provider.figures import Figures
-from refold.provider.kept_lists import Listed, directory_in
+from refold.provider.kept_lists import Listed
 from refold.provider.listing import has_list, list_models
 from refold.provider.misnamed import no_provider
 from refold.provider.port import Provider
@@ -39,12 +39,6 @@ from refold.views.escape import on_one_line
 
 LOCAL = "local"
 DAY = 24 * 3600.0
-
-
-class Subparsers(Protocol):
-    """What argparse's `add_subparsers` gives, as far as we use it."""
-
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
 
 
 class Here(Struct, frozen=True):
@@ -109,7 +103,7 @@ def run(found: Namespace) -> int:
     rows += _embedded(here, found.provider)
     for each in told:
         # Who did not ask for a server of their own need not hear that none runs.
-        if each.error and (found.provider or not _own(each.spec)):
+        if each.error and (found.provider or not each.spec.own):
             sys.stderr.write(f"refold: {on_one_line(each.error)}\n")
     if found.json:
         for row in rows:
@@ -126,20 +120,13 @@ def _here() -> Here:
     places = paths(os.environ)
     settings, _ = load(places.settings, os.environ, {})
     keys = stored_keys(places.credentials)
-    found = Connections(settings, places, os.environ, keys)
-    windows = {name: own.window for name, own in settings.providers.items()}
-    figures = Figures(os.environ, settings.prices, windows, directory_in(places.state))
-    roles = _roles(settings, places, keys)
-    return Here(os.environ, found.keys, found.known, figures, roles, time.time())
-
-
-def _roles(
-    settings: Settings, places: Paths, keys: Mapping[str, str]
-) -> dict[str, list[str]]:
-    """What models are for, as a session finds it: main ones may have been set by nobody."""
-    from refold.models import ROLES, Models
-
     models = Models(settings, places, os.environ, keys, NothingAsked())
+    found, roles = models.connections, _roles(settings, models)
+    return Here(os.environ, found.keys, found.known, models.figures, roles, time.time())
+
+
+def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
+    """What models are for, as a session finds it: main ones may have been set by nobody."""
     found: dict[str, list[str]] = {}
     for role in ROLES:
         if role == "main" or getattr(settings.models, role):
@@ -175,10 +162,6 @@ def _server(spec: ProviderSpec) -> tuple[str, str, str]:
     return spec.label, spec.base_url, spec.key_env
 
 
-def _own(spec: ProviderSpec) -> bool:
-    return spec.keyless or spec.wire == "ollama"
-
-
 async def _ask_all(here: Here, specs: Sequence[ProviderSpec], refresh: bool) -> list[Told]:
     found: dict[str, Told] = {}
 
@@ -195,7 +178,7 @@ async def _ask(here: Here, spec: ProviderSpec, refresh: bool) -> Told:
     """Its list. One that is kept will do, unless it is old or of a server that changes."""
     kept = here.figures.listed(spec)
     young = kept is not None and 0 <= here.now - kept.at < DAY
-    enough = young and not refresh and not _own(spec)
+    enough = young and not refresh and not spec.own
     if enough or not (here.keyed(spec) and has_list(spec)):
         return Told(spec, kept)
     try:
@@ -257,7 +240,7 @@ def _notes(here: Here, told: Sequence[Told]) -> Iterator[str]:
 
 
 def _advice(told: Sequence[Told]) -> Iterator[str]:
-    if all(_own(each.spec) for each in told):
+    if all(each.spec.own for each in told):
         yield "No provider has a key here: set one, such as ANTHROPIC_API_KEY. --all shows"
         yield "what is known of every provider."
 

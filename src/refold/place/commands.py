@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import anyio
 
 from refold.errors import ToolFailed
+from refold.groups import lives, signal_group
 from refold.place.environment import environment
 from refold.place.names import escaped
 from refold.place.port import Finished
@@ -143,49 +144,16 @@ async def _end_group(process: subprocess.Popen[bytes], watch: "_Watch") -> None:
     # Until the leader is reaped, and while anybody else is in the group, its number
     # cannot come to mean another group.
     for order in (signal.SIGTERM, signal.SIGKILL):
-        _signal(process.pid, order)
-        _signal(process.pid, signal.SIGCONT)  # one that was stopped must hear it
+        signal_group(process.pid, order)
+        signal_group(process.pid, signal.SIGCONT)  # one that was stopped must hear it
         with anyio.move_on_after(_GRACE) as grace:
             await watch.ended()
             process.poll()
             # Nothing tells us of the end of processes that are not our children.
-            while _signal(process.pid, 0) and _lives(process.pid):  # noqa: ASYNC110
+            while signal_group(process.pid, 0) and lives(process.pid):  # noqa: ASYNC110
                 await anyio.sleep(_LOOK_AGAIN)
         if not grace.cancelled_caught:
             return
-
-
-def _signal(group: int, number: int) -> bool:
-    """Tell a process group. False: there is none left."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # macOS says so of zombies
-        return number != 0
-    return True
-
-
-def _lives(group: int) -> bool:
-    """Is there one in the group that is not just waiting to be reaped?
-
-    In many containers nobody reaps orphans: they stay listed for ever.
-    """
-    try:
-        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:  # not Linux: believe what the signal said
-        return True
-    return any(_is_alive_in(group, number) for number in numbers)
-
-
-def _is_alive_in(group: int, number: str) -> bool:
-    try:
-        with open(f"/proc/{number}/stat", "rb") as file:
-            # The name before the last parenthesis may hold anything.
-            state, _, belongs_to = file.read().rpartition(b")")[2].split()[:3]
-    except (OSError, ValueError):
-        return False
-    return int(belongs_to) == group and state not in (b"Z", b"X")
 
 
 class _Watch:

@@ -22,7 +22,7 @@ from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
 from refold.provider.encoded import Encoded, Piece
 from refold.provider.followed import Followed
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Seen, blind, result, seen
+from refold.provider.pictured import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
@@ -115,7 +115,9 @@ class Anthropic:
 
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping
-        self._encoded: dict[tuple[str, bool], Encoded] = {}
+        self._encoded = Encodings[str](
+            lambda keeping: partial(message_to_wire, keeping=keeping)
+        )
         self._row = Followed(_Row(), _rowed)
         self._concessions = Concessions[Extra](_ABOUT)
 
@@ -125,7 +127,9 @@ class Anthropic:
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
-            messages = _marked(request, self._encoder(keeping, "pictures" not in without))
+            messages = _marked(
+                request, self._encoded.of(keeping, shown="pictures" not in without)
+            )
             thoughtless = self._row.of(request.messages).thoughtless(keeping)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
             start = Reading(keeping=self._keeping)
@@ -138,12 +142,6 @@ class Anthropic:
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-    def _encoder(self, keeping: str, shown: bool) -> Encoded:
-        if (keeping, shown) not in self._encoded:
-            encode = partial(message_to_wire, keeping=keeping)
-            self._encoded[keeping, shown] = Encoded(encode if shown else blind(encode))
-        return self._encoded[keeping, shown]
 
 
 _CACHED = {"type": "ephemeral"}

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong
-from refold.values.clean import clean
+from refold.values.clean import SHORTEST_SECRET, clean
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
@@ -134,12 +134,9 @@ def quoted(text: str) -> str:
     return line if len(line) <= 300 else line[:299] + "…"
 
 
-_SHORTEST = 8
-
-
 def masked(text: str, secret: str) -> str:
     """`text` without `secret`, and without anything else that looks like a key."""
-    if len(secret) >= _SHORTEST:  # a shorter one is a placeholder, and in every word
+    if len(secret) >= SHORTEST_SECRET:
         text = text.replace(secret, "[the key]")
     return re.sub(
         r"\b((sk|pk|gsk|xai|key)-[\w-]{8,}|gsk_\w{8,}|AIza[\w-]{30,})", "[a key]", text

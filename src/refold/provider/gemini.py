@@ -25,12 +25,12 @@ from refold.provider.efforts import (
     Level,
     level,
 )
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Piece
 from refold.provider.foreword import REFUSED as NO_SYSTEM
 from refold.provider.foreword import Foreword
 from refold.provider.gemini_chunks import WIRE, Chunk, Kept, Reading, ending, from_wire
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Seen, blind, result, seen
+from refold.provider.pictured import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
@@ -141,7 +141,7 @@ class Gemini:
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping
         self._called: dict[str, Called] = {}  # for results that follow
-        self._encoded: dict[tuple[Manner, bool], Encoded] = {}
+        self._encoded = Encodings[Manner](lambda manner: partial(self._encode, manner))
         self._foreword = Foreword()
         self._concessions = Concessions[Extra](_ABOUT)
 
@@ -152,7 +152,7 @@ class Gemini:
             without = self._concessions.of(model) | _unknown(model)
             nested = "nested" not in without
             manner = Manner(_signing(model, without), nested, self._keeping)
-            encoder = self._encoder(manner, "pictures" not in without)
+            encoder = self._encoded.of(manner, shown="pictures" not in without)
             asked = self._foreword.told(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
@@ -164,12 +164,6 @@ class Gemini:
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-    def _encoder(self, manner: Manner, shown: bool) -> Encoded:
-        if (manner, shown) not in self._encoded:
-            encode = partial(self._encode, manner)
-            self._encoded[manner, shown] = Encoded(encode if shown else blind(encode))
-        return self._encoded[manner, shown]
 
     def _encode(
         self, manner: Manner, message: Message, pictures: Pictures

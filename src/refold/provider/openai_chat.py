@@ -18,12 +18,12 @@ from refold.provider import sendable
 from refold.provider.chat_chunks import Chunk, Reading, ending, from_wire
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Piece
 from refold.provider.followed import Followed
 from refold.provider.foreword import REFUSED as NO_SYSTEM
 from refold.provider.foreword import Foreword
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Seen, Shown, blind, joined, result, seen
+from refold.provider.pictured import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sendable import functions
 from refold.provider.spec import Quirks
@@ -100,7 +100,9 @@ class OpenAIChat:
     def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
         bridge = Spoken(0, Message("assistant", (Text(BRIDGE),)))
         self._http, self._quirks = http, quirks
-        self._encoded: dict[tuple[bool, bool], Encoded] = {}
+        self._encoded = Encodings[bool](
+            lambda kept: partial(message_to_wire, quirks=quirks, kept=kept)
+        )
         self._bridged = Followed(_Bridged(Log()), partial(_bridged, bridge))
         self._foreword = Foreword()
         self._concessions = Concessions[Extra](_ABOUT)
@@ -114,7 +116,9 @@ class OpenAIChat:
             talk = asked.messages
             if quirks.bridged:
                 talk = self._bridged.of(talk).talk
-            encoder = self._encoder("kept" not in without, "pictures" not in without)
+            encoder = self._encoded.of(
+                "kept" not in without, shown="pictures" not in without
+            )
             messages = encoder.join(talk, request.pictures)
             body = to_wire(asked, messages, quirks, without)
             splitter = Events if quirks.stream else Whole
@@ -128,12 +132,6 @@ class OpenAIChat:
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-    def _encoder(self, kept: bool, shown: bool) -> Encoded:
-        if (kept, shown) not in self._encoded:
-            encode = partial(message_to_wire, quirks=self._quirks, kept=kept)
-            self._encoded[kept, shown] = Encoded(encode if shown else blind(encode))
-        return self._encoded[kept, shown]
 
 
 _ABOUT: dict[Extra, str] = {

@@ -6,16 +6,17 @@ what a model was found not to take: it is asked with no pictures at all then.
 """
 
 from base64 import b64encode
-from collections.abc import Collection, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from refold.provider import sendable
-from refold.provider.encoded import Encode
+from refold.provider.encoded import Encode, Encoded
 from refold.provider.port import NO_PICTURES, Pictures
 from refold.values.messages import Image, Part, Text, ToolResult
 
+Manner = TypeVar("Manner")
 # What a refusal says that is about a picture. No two servers say it alike.
 REFUSED = r"image|picture|vision|multi-?modal|\bcontent\b.*\b(string|text)\b"
 KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -69,6 +70,23 @@ def joined(said: Iterable[Seen]) -> str:
 def blind(encode: Encode) -> Encode:
     """`encode` for a model that takes no pictures: it is told of them."""
     return lambda message, _: encode(message, NO_PICTURES)
+
+
+class Encodings(Generic[Manner]):
+    """What was sent, for each way of sending it: a manner of the wire's, and blind or not.
+
+    `encode` gives the encoder for a manner.
+    """
+
+    def __init__(self, encode: Callable[[Manner], Encode]) -> None:
+        self._encode = encode
+        self._made: dict[tuple[Manner, bool], Encoded] = {}
+
+    def of(self, manner: Manner, *, shown: bool) -> Encoded:
+        if (manner, shown) not in self._made:
+            encode = self._encode(manner)
+            self._made[manner, shown] = Encoded(encode if shown else blind(encode))
+        return self._made[manner, shown]
 
 
 def _seen(image: Image, pictures: Pictures, kinds: Collection[str]) -> Seen:

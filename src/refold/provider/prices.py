@@ -58,19 +58,6 @@ class Rates(Struct, frozen=True):
 FREE = Rates((Step(0, 0.0, 0.0),))
 
 
-def price(
-    provider: str,
-    model: str,
-    usage: Usage,
-    overrides: Overrides = NO_OVERRIDES,
-    *,
-    here: bool = False,
-) -> float | None:
-    """What this usage of a model costs now. `here`: it runs on this machine."""
-    found = rates(provider, model, overrides, here=here)
-    return None if found is None else found.cost(usage)
-
-
 def rates(
     provider: str,
     model: str,
@@ -127,8 +114,7 @@ def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
     True of a server of one's own at a loopback address. Whatever else listens there
     passes on to somebody who may want money, and so does Ollama for its cloud models.
     """
-    own = spec.wire == "ollama" or spec.keyless
-    if not own or model.endswith(("-cloud", ":cloud")):
+    if not spec.own or model.endswith(("-cloud", ":cloud")):
         return False
     from refold.provider.dial import place
 

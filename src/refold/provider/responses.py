@@ -18,9 +18,9 @@ from msgspec import Raw
 from refold.provider import sendable
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Piece
 from refold.provider.http import Http
-from refold.provider.pictured import REFUSED, Seen, Shown, blind, joined, result, seen
+from refold.provider.pictured import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.responses_events import TYPES, WIRE, Event, Reading, from_wire
 from refold.provider.sse import Events
@@ -96,7 +96,9 @@ class OpenAIResponses:
 
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping
-        self._encoded: dict[tuple[str, bool], Encoded] = {}
+        self._encoded = Encodings[str](
+            lambda keeping: partial(message_to_wire, keeping=keeping)
+        )
         self._concessions = Concessions[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -105,7 +107,7 @@ class OpenAIResponses:
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
-            encoder = self._encoder(keeping, "pictures" not in without)
+            encoder = self._encoded.of(keeping, shown="pictures" not in without)
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
             start = Reading(keeping=self._keeping)
@@ -118,12 +120,6 @@ class OpenAIResponses:
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-    def _encoder(self, keeping: str, shown: bool) -> Encoded:
-        if (keeping, shown) not in self._encoded:
-            encode = partial(message_to_wire, keeping=keeping)
-            self._encoded[keeping, shown] = Encoded(encode if shown else blind(encode))
-        return self._encoded[keeping, shown]
 
 
 _ABOUT: dict[Extra, str] = {

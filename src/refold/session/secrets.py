@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.journal import codec
-from refold.values.clean import clean
+from refold.values.clean import SHORTEST_SECRET, clean
 
 T = TypeVar("T")
 
@@ -25,7 +25,6 @@ _STRUCTURE = frozenset({
     "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
     "theirs", "wire", "name", "sender", "client_key", "whole", "before", "after",
 })  # fmt: skip
-_SHORTEST = 8  # a "key" shorter than this is a placeholder, and a word of every text
 
 # Where a word begins: inside JSON also after the escape of a line break and its like,
 # and on a terminal after an order that colours what follows.
@@ -61,7 +60,7 @@ class Masks:
     def learn(self, *values: str) -> None:
         """These too from now on: a key may come to light in the middle of a session."""
         # What is no Unicode can stand in no event either.
-        usable = {clean(v) for v in values if len(v) >= _SHORTEST}
+        usable = {clean(v) for v in values if len(v) >= SHORTEST_SECRET}
         # As in an event and as in a blob; the longest first, for one may begin another.
         written = {form for v in usable for form in (codec.as_in_json(v), v.encode())}
         self._exact = tuple(sorted({*self._exact, *written}, key=len, reverse=True))

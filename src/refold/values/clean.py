@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 T = TypeVar("T")
+# Letters. What is shorter is a placeholder for a key, and a word of every text.
+SHORTEST_SECRET = 8
 
 
 def clean(text: str) -> str:

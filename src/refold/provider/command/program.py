@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
+from refold.groups import lives, signal_group
+
 _LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
 _AT_ONCE = 65536  # bytes
 _LAST_WORDS = 8192  # bytes of standard error that are kept
@@ -122,10 +124,12 @@ class Program:
         # Until the leader is reaped, and while anybody else is in the group, its number
         # cannot come to mean another group.
         for order in (signal.SIGTERM, signal.SIGKILL):
-            if not _signal(self._process.pid, order):
+            if not signal_group(self._process.pid, order):
                 self._process.poll()
                 return
-            _signal(self._process.pid, signal.SIGCONT)  # one that was stopped must hear it
+            signal_group(
+                self._process.pid, signal.SIGCONT
+            )  # one that was stopped must hear it
             with anyio.move_on_after(grace):
                 while not self._is_gone():  # noqa: ASYNC110
                     await anyio.sleep(_LOOK_AGAIN)
@@ -134,7 +138,7 @@ class Program:
     def _is_gone(self) -> bool:
         if self._process.poll() is None:
             return False
-        return not (_signal(self._process.pid, 0) and _lives(self._process.pid))
+        return not (signal_group(self._process.pid, 0) and lives(self._process.pid))
 
 
 def start(
@@ -163,36 +167,3 @@ def start(
         os.close(pipes[1])
         os.close(pipes[3])
     return Program(process, pipes[0], pipes[2])
-
-
-def _signal(group: int, number: int) -> bool:
-    """Tell a process group. False: there is none left."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # macOS says so of zombies
-        return number != 0
-    return True
-
-
-def _lives(group: int) -> bool:
-    """Is there one in the group that is not just waiting to be reaped?
-
-    In many containers nobody reaps orphans: they stay listed for ever.
-    """
-    try:
-        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:  # not Linux: believe what the signal said
-        return True
-    return any(_is_alive_in(group, number) for number in numbers)
-
-
-def _is_alive_in(group: int, number: str) -> bool:
-    try:
-        with open(f"/proc/{number}/stat", "rb") as file:
-            # The name before the last parenthesis may hold anything.
-            state, _, belongs_to = file.read().rpartition(b")")[2].split()[:3]
-    except (OSError, ValueError):
-        return False
-    return int(belongs_to) == group and state not in (b"Z", b"X")
