@@ -3,8 +3,9 @@
 import argparse
 import os
 import platform
+from pathlib import Path
 
-from bench import journal, start, steps, wires
+from bench import checkpoints, journal, sandbox, start, steps, wires
 
 
 def main() -> None:
@@ -17,6 +18,8 @@ def main() -> None:
     )
     start.report(3 if chosen.quick else 10, chosen.peers)
     steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
+    sandbox.report(10 if chosen.quick else 40, Path.cwd())
+    checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 

@@ -23,6 +23,7 @@ from refold.engine.decide import Policy
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
+from refold.engine.policies.planning import in_plan_mode, plan_ready
 from refold.engine.policies.refusals import not_refused
 from refold.engine.policies.shape import shaped
 from refold.engine.policies.step_limit import at_most, going_on
@@ -36,15 +37,17 @@ from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
 from refold.models import SCRIPT, Models
-from refold.permissions.rules import Rule, parse
-from refold.place.commands import PlainCommands
-from refold.place.files import DiskFiles
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule
+from refold.place.port import Snapshots
 from refold.prompts.system import Surroundings, system
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
-from refold.session.session import Session
+from refold.session.session import Manners, Session
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
+from refold.values.tools import Effect
+from refold.workspace import Where, Workspace
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     replay: Path | None = None  # a cassette to take the answers from
     schema: Raw | None = None  # JSON Schema that final answers have to match
     keep: bool = True  # false: the journal ends with the process
+    notices: tuple[str, ...] = ()  # what else a person has to be told at the start
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     house: Mapping[str, object] = {}  # what those tools ask for by name
@@ -78,11 +82,12 @@ class App:
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, wishes)
         self.tools = builtin() if wishes.tools is None else wishes.tools
-        self.rules = rules(settings, self.tools)
+        where = Where(wishes.directory, wishes.more_roots)
+        self.workspace = Workspace(settings, paths, environ, where)
+        check_rules(self.workspace.rules, self.tools)
         self._policies = policies(settings, wishes.schema)
-        self._files = DiskFiles(wishes.directory, wishes.more_roots)
-        self._commands = PlainCommands(environ)
         self._masks = self.models.masks
+        self._snapshots: dict[str, Snapshots | None] = {}
 
     async def start(self) -> tuple[str, Session]:
         """A new session in the wished directory, and its id."""
@@ -112,23 +117,52 @@ class App:
         before = "" if before.startswith(SCRIPT) else before
         return view.about.model or before or self.models.default()
 
-    def outside(self, path: str) -> str | None:
-        """The real path of a file outside the workspace; None for one inside."""
-        return self._files.outside(path)
+    @property
+    def rules(self) -> Sequence[Rule]:
+        return self.workspace.rules
+
+    def facts(self) -> Facts:
+        """What calls are judged by, besides the rules."""
+        return self.workspace.facts()
+
+    def notices(self) -> tuple[str, ...]:
+        """What a person has to be told at the start: above all, what does not protect them."""
+        kept = (each.notice for each in self._snapshots.values() if each)
+        return (*self.wishes.notices, *self.workspace.notices(), *filter(None, kept))
+
+    def snapshots(self, session: str) -> Snapshots | None:
+        """How files of this session's workspace are taken back; None: they cannot be."""
+        if session not in self._snapshots:
+            kept = self.workspace.snapshots(session) if self.wishes.keep else None
+            self._snapshots[session] = kept
+        return self._snapshots[session]
 
     async def aclose(self) -> None:
         await self.models.aclose()
+        self.workspace.close()
 
     async def _open(self, store: Store, id_: str) -> Session:
         durable = self.settings.durability == "kept"
         record = Recorder(store, masks=self._masks, durable=durable)
         trace = Trace() if self.settings.trace else None
-        outfit = partial(self._outfit, record, trace)
+        outfit = partial(self._outfit, record, trace, self.snapshots(id_))
+        manners = Manners(self.settings.permission_mode, self.settings.limits.question)
         return await Session.open(
-            record, outfit, directory=self.directory, version=__version__, id_=id_
+            record,
+            outfit,
+            directory=self.directory,
+            version=__version__,
+            id_=id_,
+            manners=manners,
         )
 
-    def _outfit(self, record: Recorder, trace: Trace | None, view: View) -> World:
+    def _outfit(
+        self,
+        record: Recorder,
+        trace: Trace | None,
+        snapshots: Snapshots | None,
+        view: View,
+    ) -> World:
         name = self.model_of(view)
         profile = self.models.profile(name)
         limits, wishes = self.settings.limits, self.wishes
@@ -138,20 +172,20 @@ class App:
         text = system(around, own=own, more=wishes.more_system, schema=wishes.schema)
         return World(
             provider=self.models.provider(name),
-            tools=profile.tools(self.tools),
+            tools=profile.tools(self._tools_now()),
             policies=self._policies,
             rules=self.rules,
             mode=self.settings.permission_mode,
             attended=wishes.attended,
             house={
-                "files": self._files,
-                "commands": self._commands,
+                "files": self.workspace.files,
+                "commands": self.workspace.commands,
                 "blobs": record,
                 "directory": Path(self.directory),
                 **wishes.house,
             },
-            outside=self._files.outside,
-            names=self.names,
+            facts=self.workspace.facts,
+            snapshots=snapshots,
             system=text,
             model=name,
             window=profile.window,
@@ -163,10 +197,11 @@ class App:
             trace=trace,
         )
 
-    def names(self, path: str) -> tuple[str, ...]:
-        """What a file is called once links and detours are followed."""
-        real = self._files.real(path)
-        return self._files.called(real), real
+    def _tools_now(self) -> tuple[Tool, ...]:
+        """A model that nobody hears has no use for a tool that asks."""
+        if self.wishes.attended:
+            return self.tools
+        return tuple(tool for tool in self.tools if tool.effect is not Effect.ASK)
 
 
 def policies(settings: Settings, schema: Raw | None) -> tuple[Policy, ...]:
@@ -183,6 +218,7 @@ def policies(settings: Settings, schema: Raw | None) -> tuple[Policy, ...]:
         stopping,
         *shape,
         in_window,
+        plan_ready,
         final,
         not_refused(limits.refusals),
         at_most(limits.steps, limits.warn),
@@ -190,25 +226,19 @@ def policies(settings: Settings, schema: Raw | None) -> tuple[Policy, ...]:
         not_stuck(limits.repeats),
         going_on,
         after_a_stop,
+        in_plan_mode(settings.permission_mode),
         converse,
     )
 
 
-def rules(settings: Settings, tools: Sequence[Tool]) -> Sequence[Rule]:
-    """The rules of the settings. Raises `BadInput`, also for a tool there is not.
+def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
+    """Raises `BadInput` for a rule about a tool there is not.
 
     A deny rule with a slip in its name would forbid nothing, and nobody would notice.
     """
-    given = settings.permissions
-    found = [
-        *(parse(text, "deny", "settings") for text in given.deny),
-        *(parse(text, "ask", "settings") for text in given.ask),
-        *(parse(text, "allow", "settings") for text in given.allow),
-    ]
     names = [tool.spec.name for tool in (*builtin(), *tools)]
-    for rule in found:
+    for rule in rules:
         if not any(fnmatchcase(name, rule.tool) for name in names):
             near = get_close_matches(rule.tool.lower(), names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
-    return found

@@ -125,8 +125,8 @@ def test_a_stream_begins_with_the_session_and_ends_with_the_result(
     found = documents(capfd.readouterr().out)
     assert [d["type"] for d in found] == [
         "system", "user_message", "turn_start", "assistant_message", "tool_call",
-        "tool_approval_result", "tool_result", "diff", "assistant_message", "turn_end",
-        "result",
+        "tool_approval_result", "checkpoint", "tool_result", "diff", "assistant_message",
+        "checkpoint", "turn_end", "result",
     ]  # fmt: skip
     seqs = [d["seq"] for d in found if "seq" in d]
     assert seqs == sorted(seqs)
@@ -357,9 +357,53 @@ def test_config_show_says_where_each_value_comes_from(
     assert main(["config", "show"]) == 0
 
     shown = capfd.readouterr().out.splitlines()
-    assert f"models.main = 'ollama/llama'  # {file}" in shown
+    assert f"models.main = 'ollama/llama'  # user {file}" in shown
     assert "limits.warn = 2  # environment variable REFOLD_LIMITS__WARN" in shown
     assert "limits.repeats = 3  # default" in shown
+
+
+PLAN = call("exit_plan_mode", plan="# Paint\n\n1. Buy paint", title="Paint it")
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_plan_is_the_answer_of_a_task_in_plan_mode(
+    workspace: Path, capfd: pytest.CaptureFixture[str], format_: str
+) -> None:
+    path = script(workspace, WRITE, PLAN)
+
+    flags = ["--permission-mode", "plan", "--output-format", format_]
+    code = main(["-p", "Paint", "--script", path, *flags])
+
+    out, err = capfd.readouterr()
+    assert (code, (workspace / "a.txt").exists()) == (0, False)
+    if format_ == "text":
+        assert (out, err) == ("# Paint\n\n1. Buy paint\n", "")
+        return
+    (found,) = documents(out)
+    assert (found["outcome"], found["text"]) == ("plan_ready", "# Paint\n\n1. Buy paint")
+    assert found["plan"] == {
+        "title": "Paint it",
+        "text": "# Paint\n\n1. Buy paint",
+        "id": found["plan"]["id"],
+    }
+    assert [d["tool"] for d in found["denials"]] == ["write_file"]
+
+
+def test_settings_of_a_folder_do_not_count_until_they_are_trusted(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / ".refold").mkdir()
+    rules = '[permissions]\nallow = ["write_file(a.txt)"]\n'
+    (workspace / ".refold/config.toml").write_text(rules)
+    path = script(workspace, WRITE, {"text": "Well."})
+
+    assert main(["-p", "Write", "--script", path]) == 0
+    said = capfd.readouterr().err
+    assert not (workspace / "a.txt").exists()
+    assert "not trusted" in said
+    assert main(["-p", "Write", "--script", path, "--trust"]) == 0
+    assert (workspace / "a.txt").exists()
+    assert "not trusted" not in capfd.readouterr().err
 
 
 def refold(*arguments: str, **more: Any) -> "subprocess.Popen[str]":

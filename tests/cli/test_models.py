@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.cli.models import add_models, run
+from refold.cli.models import add_parser, run
 from refold.cli.models_table import Row, lines, short
 from refold.errors import BadInput
 from refold.provider.catalog import find
@@ -23,7 +23,7 @@ LOCAL = ["local/qwen2.5-coder-0.5b", "local/qwen2.5-coder-1.5b"]
 
 def models(*arguments: str) -> int:
     parser = ArgumentParser()
-    add_models(parser.add_subparsers(dest="command"))
+    add_parser(parser.add_subparsers(dest="command"))
     return run(parser.parse_args(["models", *arguments]))
 
 

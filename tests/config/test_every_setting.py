@@ -16,10 +16,12 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.config.load import flat
+from refold.app import App, Wishes
+from refold.config.load import flat, load
+from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
-from refold.journal.events import Entry
+from refold.journal.events import Checkpointed, Entry
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.wire_answers import answer
@@ -264,6 +266,68 @@ def as_a_program_reads(what: str) -> Probe:
     return read
 
 
+def told_by(command: str) -> Probe:
+    """What a command prints that a session runs, whoever allowed it."""
+
+    async def told(build: Build) -> object:
+        provider = ScriptedProvider([("bash", json.dumps({"command": command}))], "Done.")
+        agent = build(provider=provider, mode="bypass", tools=(), builtin=True)
+        await said_by(agent)
+        (result,) = provider.heard[-1].messages[-1].message.parts
+        assert isinstance(result, ToolResult)
+        return result.text
+
+    return told
+
+
+async def writes_where_it_works(build: Build) -> object:
+    return "made" in str(await told_by("touch here && echo made")(build))
+
+
+async def writes_in_another_directory(build: Build) -> object:
+    kept = Path(os.environ["HOME"], "kept")
+    kept.mkdir()
+    return "made" in str(await told_by(f"touch {kept}/there && echo made")(build))
+
+
+async def reaches_the_network(build: Build) -> object:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        name = f"/dev/tcp/127.0.0.1/{door.getsockname()[1]}"
+        return "reached" in str(await told_by(f"echo > {name} && echo reached")(build))
+
+
+async def too_many_processes(build: Build) -> object:
+    command = "for n in {1..30}; do sleep 0.6 & done; wait"
+    return "processes at a time" in str(await told_by(command)(build))
+
+
+async def most_memory(build: Build) -> object:
+    hungry = "python3 -c 'x = b\"x\" * 300_000_000; import time; time.sleep(0.7)'"
+    return "memory" in str(await told_by(hungry)(build))
+
+
+async def keeps_checkpoints(build: Build) -> object:
+    call = ("write_file", '{"path": "new.txt", "content": "new"}')
+    provider = ScriptedProvider([call], "Done.")
+    agent = build(provider=provider, mode="bypass", tools=(), builtin=True)
+    async with agent.session() as session, session.stream("Go.") as frames:
+        items = [frame.item async for frame in frames]
+    return any(isinstance(i, Entry) and isinstance(i.event, Checkpointed) for i in items)
+
+
+async def how_long_a_question_stands(build: Any) -> object:
+    places = paths(os.environ)
+    settings = load(places.settings, os.environ, build.flags).settings
+    wishes = Wishes(directory=build.directory, provider=ScriptedProvider("Hi."))
+    app = App(settings, places, os.environ, wishes)
+    try:
+        _, session = await app.start()
+        async with session:
+            return session.patience.seconds
+    finally:
+        await app.aclose()
+
+
 class Change(NamedTuple):
     """`before` is what the default shows, where a test need not wait for it."""
 
@@ -288,6 +352,13 @@ CHANGED: dict[str, Change] = {
     "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
     "permissions.ask": Change(["act(x)"], True, False, runs_though_bypassed),
     "permissions.deny": Change(["act(x)"], True, False, runs_though_bypassed),
+    "sandbox.profile": Change("read-only", True, False, writes_where_it_works),
+    "sandbox.network": Change(True, False, True, reaches_the_network),
+    "sandbox.writable": Change(["~/kept"], False, True, writes_in_another_directory),
+    "checkpoints": Change(False, True, False, keeps_checkpoints),
+    "limits.question": Change(7, 300.0, 7.0, how_long_a_question_stands),
+    "limits.processes": Change(10, False, True, too_many_processes),
+    "limits.memory": Change(100, False, True, most_memory),
     "limits.steps": Change(4, 50, 4, answers_in_a_turn),
     "limits.warn": Change(1, 3, 1, first_warning),
     "limits.continuations": Change(1, 3, 1, continuations),
@@ -304,7 +375,13 @@ CHANGED: dict[str, Change] = {
     "http.retries": Change(1, 4, 2, retries),
     "http.longest_wait": Change(7, "60 seconds", "7 seconds", longest_wait),
 }
-SLOW_BY_DEFAULT = {"http.connect", "http.idle", "http.retries", "limits.steps"}
+SLOW_BY_DEFAULT = {
+    "limits.processes",
+    "http.connect",
+    "http.idle",
+    "http.retries",
+    "limits.steps",
+}
 
 
 def test_every_setting_is_changed_here() -> None:
@@ -316,11 +393,13 @@ def build(tmp_path: Path, home: Path) -> Build:
     """An agent with these settings, in a place of its own."""
 
     def built(settings: dict[str, object] | None = None, **more: Any) -> Agent:
-        return Agent(tools=(look, act), builtin=False, directory=tmp_path,
-                     settings={**flags, **(settings or {})}, **more)  # fmt: skip
+        plain = {"tools": (look, act), "builtin": False, "directory": tmp_path / "work"}
+        return Agent(settings={**flags, **(settings or {})}, **{**plain, **more})
 
     flags: dict[str, object] = {}
+    (tmp_path / "work").mkdir()
     built.flags = flags  # pyright: ignore[reportFunctionMemberAccess]
+    built.directory = tmp_path / "work"  # pyright: ignore[reportFunctionMemberAccess]
     return built
 
 

@@ -12,6 +12,7 @@ from refold.config import credentials
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths, paths
 from refold.config.remember import remember
+from refold.config.rules import rules_of
 from refold.config.settings import Provider
 from refold.errors import BadInput
 
@@ -50,7 +51,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> No
     limits = found.settings.limits
     assert (limits.steps, limits.warn, limits.repeats) == (1, 2, 4)
     assert {key: value.origin for key, value in found.origins.items()} == {
-        "limits.steps": str(file),
+        "limits.steps": f"user {file}",
         "limits.warn": "environment variable REFOLD_LIMITS__WARN",
         "limits.repeats": "command line",
     }
@@ -62,12 +63,28 @@ def test_the_rules_of_all_layers_add_up(file: Path) -> None:
 
     found = load(file, environ, {"permissions.allow": ("think",)})
 
-    given = found.settings.permissions
-    assert given.allow == ("ls", "glob", "grep", "think")
-    assert given.deny == ("bash(rm *)", "x")
+    variable = "environment variable REFOLD_PERMISSIONS__"
+    assert [
+        (r.verdict, str(r), r.source) for r in rules_of(found.settings.permissions)
+    ] == [
+        ("deny", "bash(rm *)", f"user {file}"),
+        ("deny", "x", f"{variable}DENY"),
+        ("allow", "ls", f"user {file}"),
+        ("allow", "glob", f"{variable}ALLOW"),
+        ("allow", "grep", f"{variable}ALLOW"),
+        ("allow", "think", "command line"),
+    ]
     assert found.origins["permissions.allow"].origin == (
-        f"{file}, environment variable REFOLD_PERMISSIONS__ALLOW, command line"
+        f"user {file}, {variable}ALLOW, command line"
     )
+
+
+def test_a_comma_in_a_rule_s_brackets_is_the_rule_s(file: Path) -> None:
+    environ = {"REFOLD_PERMISSIONS__ALLOW": "bash(echo a,b),glob,bash(cut -d, -f1)"}
+
+    found = rules_of(load(file, environ, {}).settings.permissions)
+
+    assert [str(rule) for rule in found] == ["bash(echo a,b)", "glob", "bash(cut -d, -f1)"]
 
 
 def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
@@ -95,6 +112,21 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[http]\nretries = -1", "the setting http.retries cannot be -1: Expected `int` >= 0"),
         ("permission_mode = 'yolo'", "the setting permission_mode cannot be 'yolo': Invalid enum"),
         ("durability = 1", "the setting durability cannot be 1:"),
+        ("sandbox = 'off'", "there is no setting 'sandbox'"),
+        ("[sandbox]\nprofile = 'none'", "the setting sandbox.profile cannot be 'none'"),
+        ("[sandbox]\nwritable = ['']", "the setting sandbox.writable cannot be ['']"),
+        ("checkpoints = 'maybe'", "the setting checkpoints cannot be 'maybe'"),
+        ("[limits]\nquestion = 0", "the setting limits.question cannot be 0: Expected"),
+        ("[limits]\nprocesses = 0", "the setting limits.processes cannot be 0: Expected"),
+        ("[limits]\nmemory = -1", "the setting limits.memory cannot be -1: Expected"),
+        ("'' = 1", "there is no setting '\"\"'; there are"),
+        (f"model = '{'x' * 9}'\neffort = '{'y' * 999_999}'", "the setting effort cannot be"),
+        ("[permissions]\nallow = ['bash(']", "'bash(' is no permission rule"),
+        ("[permissions]\nallow = ['']", "the setting permissions.allow cannot be ['']"),
+        ("[permissions]\ndeny = [{rule = 'bash(rm *)', matches = ['rm x']}]",
+         "the setting permissions.deny cannot be [{'rule': 'bash(rm *)', 'matches'"),
+        ("[permissions]\ndeny = [{rule = 'bash(rm *)', source = 'me'}]",
+         "must not say its source"),
         ("[permissions]\nallow = 'ls'", "the setting permissions.allow cannot be 'ls': Expected"),
         ("[permissions]\nallow = [1]", "the setting permissions.allow cannot be [1]: Expected"),
         ("[providers.mine]\nwire = 'http'", "the setting providers.mine.wire cannot be 'http'"),
@@ -110,6 +142,7 @@ def test_what_is_wrong_in_the_file_is_named_with_its_place_and_value(
     assert found.startswith(str(file))
     assert said in found
     assert "\n" not in found
+    assert len(found) < 2000
 
 
 def test_what_is_wrong_in_the_environment_or_a_flag_is_named_with_its_place(
@@ -149,7 +182,9 @@ def test_the_example_in_the_docs_is_what_it_says(file: Path) -> None:
         "anthropic/claude-sonnet-5-5",
         80,
     )
-    assert settings.permissions.deny == ("read_file(**/.env)",)
+    assert [str(rule) for rule in rules_of(settings.permissions)] == [
+        "read_file(**/.env)", "bash(git status *)", "bash(make test)",
+    ]  # fmt: skip
 
 
 def test_a_table_for_a_provider_may_say_part_of_it(file: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
+from refold.engine.policies.planning import in_plan_mode, plan_ready
 from refold.engine.policies.refusals import not_refused
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
@@ -30,8 +31,8 @@ from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 
 POLICIES = (
-    stopping, final, not_refused(3), at_most(5, warn=1), joined_up(3), not_stuck(3),
-    going_on, after_a_stop, converse,
+    stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), joined_up(3), not_stuck(3),
+    going_on, after_a_stop, in_plan_mode("default"), converse,
 )  # fmt: skip
 OPEN_HAND = (parse("book", "allow"),)
 

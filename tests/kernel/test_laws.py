@@ -22,6 +22,7 @@ from refold.provider.encoded import Encoded, Piece
 from refold.provider.port import Delta, Pictures, Request
 from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
 from refold.testing.strict import check_history
+from refold.values.control import PlanReady
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.shown import Diff
 
@@ -95,6 +96,7 @@ def test_a_joined_request_is_what_encoding_everything_again_gives(
 
 def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
     said = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
+    plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
     asked = news.Judged("b", "ask")
     diff = Diff("/f", "created", "+x", after="00")
     samples: list[Event] = [
@@ -104,13 +106,14 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
         news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.Mended("half a line"),
         news.EffortChosen("high"), news.Rejected(("Not that shape.",)),
+        news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6),
     ]  # fmt: skip
-    view = fold(placed([*said, asked]))
+    view = fold(placed([*said, plan, asked]))
 
     deaf = {
         type(e).__name__
         for e in samples
-        if msgspec.structs.replace(fold([Entry(5, e)], start=view), seq=4) == view
+        if msgspec.structs.replace(fold([Entry(6, e)], start=view), seq=5) == view
         and e is not asked
     }
 

@@ -9,7 +9,9 @@ from house import BOOK, WEATHER, entries, kinds, opened, run, world
 from refold.errors import JournalError
 from refold.journal.events import Ended, Entry
 from refold.journal.store import MemoryStore
-from refold.permissions.rules import covers, parse
+from refold.permissions.decide import decide
+from refold.permissions.facts import Facts, Touch
+from refold.permissions.rules import parse
 from refold.place.files import DiskFiles
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
@@ -126,8 +128,8 @@ def test_a_path_that_leads_elsewhere_by_now_is_asked_about_again(tmp_path: Path)
     async def swap() -> tuple[list[str], str]:
         given = world(
             ScriptedProvider([("write", '{"path": "sub/a"}')]),
-            tools=(write,), rules=(), outside=files.outside,
-            names=lambda path: (path, files.real(path)),
+            tools=(write,), rules=(),
+            facts=lambda: Facts((str(inside),), follow=files.real),
         )  # fmt: skip
         session = await opened(MemoryStore(), given)
         await session.inbox.say("Go")
@@ -213,4 +215,8 @@ def test_two_that_continue_at_once_start_one_turn() -> None:
     "command", [">f rm -rf x", "2>/dev/null rm -rf x", "{rm,-rf,x}", "echo a; >>f rm x"]
 )
 def test_a_deny_rule_sees_past_redirections_and_braces(command: str) -> None:
-    assert covers(parse("bash(rm *)", "deny"), "bash", [command])
+    touch = Touch("bash", Effect.RUN, command)
+
+    found = decide(touch, "bypass", [parse("bash(rm *)", "deny")], Facts())
+
+    assert found.verdict == "deny"

@@ -1,36 +1,36 @@
 """Command lines that fooled others, judged by the rules a person might have written."""
 
 import pytest
+from places import judged, place
 from shell_cases import DENIED, EDITS, HARMLESS, SMUGGLED, Case
 
-from refold.permissions.decide import Touch, decide
-from refold.permissions.rules import parse
 from refold.values.rights import Mode
-from refold.values.tools import Effect
 
 
 def what(case: Case) -> str:
     return case.what
 
 
-def judged(case: Case, mode: Mode) -> str:
-    given = [
-        *(parse(f"bash({line})", "deny") for line in case.deny),
-        *(parse(f"bash({line})", "allow") for line in case.allow),
-    ]
-    return decide(Touch("bash", Effect.RUN, (case.command,)), mode, given).verdict
+def verdict(case: Case, mode: Mode, *, sandboxed: bool = True) -> str:
+    facts = place(sandboxed=sandboxed)
+    return judged(case.command, mode, facts=facts, allow=case.allow, deny=case.deny).verdict
 
 
 @pytest.mark.parametrize("case", [*SMUGGLED, *HARMLESS], ids=what)
 def test_an_allow_rule_lets_through_what_was_meant_and_nothing_beside(case: Case) -> None:
-    assert judged(case, "default") == case.verdict
+    assert verdict(case, case.mode, sandboxed=False) == case.verdict
+
+
+@pytest.mark.parametrize("case", SMUGGLED, ids=what)
+def test_nor_does_it_where_only_rules_count(case: Case) -> None:
+    assert verdict(case, "rules-only") == "ask"
 
 
 @pytest.mark.parametrize("case", EDITS, ids=what)
 def test_accepting_edits_is_not_accepting_commands(case: Case) -> None:
-    assert judged(case, "accept-edits") == case.verdict
+    assert verdict(case, "accept-edits") == case.verdict
 
 
 @pytest.mark.parametrize("case", DENIED, ids=what)
 def test_a_deny_rule_sees_through_disguises(case: Case) -> None:
-    assert judged(case, "bypass") == case.verdict
+    assert verdict(case, "bypass") == case.verdict

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
+from refold.place.beneath import Opening
 from refold.place.files import DiskFiles
 from refold.place.names import escaped, unescaped
 from refold.place.port import Item
@@ -22,8 +23,8 @@ HOSTILE = ["new\nline", "\x1b[31mred", "a\tb", "gpj.\u202eexe", os.fsdecode(b"ba
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> DiskFiles:
-    return DiskFiles(tmp_path)
+def files(tmp_path: Path, opening: Opening) -> DiskFiles:
+    return DiskFiles(tmp_path, opening=opening)
 
 
 def digest(content: bytes) -> str:
@@ -222,8 +223,22 @@ def test_outside_is_where_the_links_lead(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_home_sign_is_the_home(files: DiskFiles, home: Path) -> None:
-    assert files.outside("~/.bashrc") == str(home / ".bashrc")
+@pytest.mark.parametrize("path", ["~", "~/.bashrc"])
+def test_what_only_a_shell_knows_is_refused(files: DiskFiles, path: str) -> None:
+    with pytest.raises(ToolFailed, match=r"begins with ~.*write the path out, or \./~"):
+        files.real(path)
+
+
+def test_a_file_with_a_shell_s_name_is_found_as_it_is_called(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    for name in ("~/x", "$HOME/x", "~backup", "-rf", "file:/x", "CON"):
+        files.write(files.real(f"./{name}"), b"x", expect=NOTHING)
+
+    found = [files.called(files.real(f"./{n}")) for n in ("~/x", "$HOME/x", "~backup")]
+    assert found == ["./~/x", "$HOME/x", "~backup"]
+    assert all(files.kind(files.real(name)) == "file" for name in found)
+    assert sorted(os.listdir(tmp_path)) == ["$HOME", "-rf", "CON", "file:", "~", "~backup"]
 
 
 def test_links_in_a_circle_are_refused_in_words(files: DiskFiles, tmp_path: Path) -> None:

@@ -292,8 +292,9 @@ def test_what_builds_need_is_passed_and_nobody_is_waited_for() -> None:
     found = environment(ours | {"HTTP_PROXY": "http://proxy:3128"})
 
     assert {"LD_PRELOAD"} & found.keys() == set()
-    expected = {"PATH": "/bin", "VIRTUAL_ENV": "/v", "LC_ALL": "C", "PAGER": "cat"}
+    expected = {"VIRTUAL_ENV": "/v", "LC_ALL": "C", "PAGER": "cat"}
     assert {name: found[name] for name in expected} == expected
+    assert found["PATH"].split(":")[0] == "/bin"
     assert found["HTTP_PROXY"] == "http://proxy:3128"
     assert found["GIT_TERMINAL_PROMPT"] == "0"
 

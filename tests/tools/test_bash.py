@@ -11,6 +11,7 @@ from refold.testing.places import Place, ScriptedCommands, temporary_place
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.think import think
+from refold.values.rights import Confines
 from refold.values.shown import Note, Output
 
 ANSWERS = {
@@ -126,3 +127,62 @@ def test_a_thought_is_shown_and_answered_in_two_words(place: Place) -> None:
     reply = anyio.run(place.use, think, {"thought": "is it\n  so?"})
 
     assert reply == Reply("Go on.", (Note("is it so?"),))
+
+
+OFFLINE = "curl: (6) Could not resolve host: example.org\n"
+FIXED = "touch: cannot touch 'a': Read-only file system\n"
+
+
+@pytest.mark.parametrize(
+    ("finished", "network", "remarks"),
+    [
+        (
+            Finished(6, OFFLINE.encode(), offline=True),
+            False,
+            "exit code 6; the network was off: pass network=true if it is needed",
+        ),
+        (
+            Finished(6, OFFLINE.encode(), offline=True),
+            True,
+            "exit code 6; the network was off all the same: it was not allowed",
+        ),
+        (Finished(6, OFFLINE.encode()), False, "exit code 6"),
+        (
+            Finished(1, FIXED.encode(), offline=True),
+            False,
+            "exit code 1; only the workspace and /tmp can be written, and no guarded "
+            "files in it",
+        ),
+        (
+            Finished(1, FIXED.encode(), looking=True),
+            False,
+            "exit code 1; it ran as a command that only looks, so it could change no files",
+        ),
+        (
+            Finished(None, b"x\n", stopped="it ran more than 512 processes at a time"),
+            False,
+            "ended by us: it ran more than 512 processes at a time",
+        ),
+        (
+            Finished(0, b"x\n", taken=(("/w/.env", "/tmp/taken/1-\n.env"),)),
+            False,
+            "/w/.env is guarded: what was made there is now /tmp/taken/1-\\n.env",
+        ),
+    ],
+)
+def test_what_held_a_command_back_is_told(
+    finished: Finished, network: bool, remarks: str
+) -> None:
+    with temporary_place(ScriptedCommands({"it": finished})) as place:
+        reply = anyio.run(place.use, bash, {"command": "it", "network": network})
+
+    assert reply.text == f"{finished.text.rstrip()}\n({remarks})"
+
+
+def test_the_walls_that_were_judged_are_those_it_gets(place: Place) -> None:
+    place.confines = Confines(writes=True, network=True, opened=("/w/.env",))
+
+    anyio.run(place.use, bash, {"command": "plain"})
+
+    assert isinstance(place.commands, ScriptedCommands)
+    assert place.commands.confines == [place.confines]

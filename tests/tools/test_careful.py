@@ -11,6 +11,7 @@ from refold.tools.careful import careful
 from refold.tools.contract import Reply
 from refold.tools.read import read_file
 from refold.tools.shell import bash
+from refold.values.rights import Confines
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Pat
             command,
             files=DiskFiles(tmp_path),
             commands=PlainCommands({}),
+            confines=Confines(writes=True),
             directory=tmp_path,
             progress=lambda text: None,
         )

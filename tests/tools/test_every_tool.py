@@ -10,6 +10,16 @@ from refold.testing.tool_conformance import ToolCase, ToolContract
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 
+PATCH = """*** Begin Patch
+*** Update File: a.txt
+@@
+-two
++2
+*** Add File: b.txt
++new
+*** Delete File: n.ipynb
+*** End Patch"""
+NOTEBOOK = '{"cells": [{"cell_type": "raw", "metadata": {}, "source": "1"}]}'
 TOOLS = {tool.spec.name: tool for tool in builtin()}
 ARGUMENTS: dict[str, dict[str, object]] = {
     "read_file": {"path": "a.txt"},
@@ -18,8 +28,14 @@ ARGUMENTS: dict[str, dict[str, object]] = {
     "grep": {"pattern": "two"},
     "write_file": {"path": "a.txt", "content": "new\n" * 1000},
     "edit_file": {"path": "a.txt", "old": "two", "new": "2"},
+    "multi_edit": {"path": "a.txt", "edits": [{"old": "two", "new": "2"}]},
+    "apply_patch": {"patch": PATCH},
+    "notebook_edit": {"path": "n.ipynb", "cell": 1, "source": "2"},
     "bash": {"command": "echo hello"},
     "think": {"thought": "so far so good"},
+    "ask_user": {"questions": [{"question": "Tea?", "options": [{"label": "yes"}]}]},
+    "enter_plan_mode": {"reason": "it is much"},
+    "exit_plan_mode": {"plan": "# First look"},
 }
 
 
@@ -29,7 +45,11 @@ class TestEveryTool(ToolContract):
         tool: Tool = request.param
         with temporary_place() as place:
             (place.directory / "a.txt").write_text("one\ntwo\nthree\n")
-            anyio.run(place.use, TOOLS["read_file"], {"path": "a.txt"})
+            (place.directory / "n.ipynb").write_text(NOTEBOOK)
+            for name in ("a.txt", "n.ipynb"):
+                anyio.run(place.use, TOOLS["read_file"], {"path": name})
+            place.mode = "plan" if tool.spec.name == "exit_plan_mode" else "default"
+            place.answers = ("yes",)
             yield ToolCase(tool, ARGUMENTS[tool.spec.name], place)
 
 
@@ -55,6 +75,12 @@ def test_what_a_tool_can_reach_is_what_it_names() -> None:
         "grep": {"files", "commands"},
         "write_file": {"files", "known"},
         "edit_file": {"files", "known"},
-        "bash": {"files", "commands", "directory", "progress"},
+        "multi_edit": {"files", "known"},
+        "apply_patch": {"files", "known"},
+        "notebook_edit": {"files", "known"},
+        "bash": {"files", "commands", "confines", "directory", "progress"},
         "think": set(),
+        "ask_user": {"answers"},
+        "enter_plan_mode": {"mode"},
+        "exit_plan_mode": {"mode"},
     }

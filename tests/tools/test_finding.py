@@ -11,7 +11,8 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.commands import PlainCommands
-from refold.place.port import Finished
+from refold.place.files import DiskFiles
+from refold.place.port import Finished, Real
 from refold.testing.places import Place, ScriptedCommands, WithoutPrograms, temporary_place
 from refold.tools.find import glob, list_files
 from refold.tools.globs import matcher
@@ -272,3 +273,65 @@ def test_file_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
 def test_a_file_pattern_without_sense_is_told(pattern: str) -> None:
     with pytest.raises(ToolFailed, match="makes no sense"):
         matcher(pattern)
+
+
+@pytest.fixture
+def hidden(place: Place) -> Place:
+    """Somebody forbade reading `.hidden`, and what lies in `src/deep`."""
+
+    def unread(real: Real) -> str:
+        denied = real.endswith("/.hidden") or "/src/deep/" in real
+        return "a rule forbids it" if denied else ""
+
+    place.files = DiskFiles(place.directory, unread=unread)
+    return place
+
+
+def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: Place) -> None:
+    found = search(hidden, context=2)
+
+    assert not [line for line in found if ".hidden" in line or "deep" in line]
+    assert found[-1] == "(7 lines in 7 files)"
+    assert search(hidden, pattern="needle and needle") == ["Nothing was found."]
+
+
+@pytest.mark.parametrize("path", [".hidden", "src/deep/c.py", "link-to-it"])
+def test_what_may_not_be_read_may_not_be_searched(hidden: Place, path: str) -> None:
+    (hidden.directory / "link-to-it").symlink_to(".hidden")
+
+    with pytest.raises(ToolFailed, match="may not be searched: a rule forbids it"):
+        search(hidden, path=path)
+    assert search(hidden, path="src/deep") == ["Nothing was found."]
+
+
+def test_what_may_not_be_read_is_not_named_either(hidden: Place) -> None:
+    by_name = anyio.run(hidden.use, glob, {"pattern": "**"}).text
+    listed = anyio.run(hidden.use, list_files, {}).text
+    deep = anyio.run(hidden.use, list_files, {"path": "src/deep"}).text
+
+    assert not any(word in by_name for word in (".hidden", "deep"))
+    assert ".hidden" not in listed
+    assert deep == "src/deep is empty."
+
+
+def test_a_search_does_not_follow_names_that_become_links(place: Place) -> None:
+    outside = place.directory.parent / f"{place.directory.name}-out"
+    outside.mkdir()
+    try:
+        (outside / "secret").write_text("needle of somebody else\n")
+        (place.directory / "away").symlink_to(outside)
+
+        assert not [line for line in search(place) if "somebody" in line]
+    finally:
+        shutil.rmtree(outside)
+
+
+def test_ignore_files_that_are_no_files_are_not_waited_for(place: Place) -> None:
+    (place.directory / "src/deep/.gitignore").mkdir()
+    (place.directory / "other/.gitignore").unlink(missing_ok=True)
+    os.mkfifo(place.directory / "other/.gitignore")
+
+    for path in ("src/deep", "other"):
+        assert anyio.run(place.use, list_files, {"path": path}).text
+    if not place.commands.has("rg"):  # which waits for the pipe itself
+        assert search(place, path="other", files_only=True)[:-1] == ["other/own.log"]

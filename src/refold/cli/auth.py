@@ -56,7 +56,7 @@ class Here(Struct, frozen=True):
             return True
 
 
-def add_auth(subparsers: Subparsers) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     auth = subparsers.add_parser("auth", help="keep, list, test and remove keys")
     what = auth.add_subparsers(dest="what", metavar="WHAT", required=True)
     keep = what.add_parser("set", help="keep a key, typed unseen or from a pipe")

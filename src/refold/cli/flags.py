@@ -10,12 +10,14 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import NoReturn, get_args
 
+from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.values.effort import Effort
-from refold.values.rights import Mode
+from refold.values.rights import MODES
 
 ABOUT = """refold: an agent you can trust with your computer and look inside of.
 
@@ -24,16 +26,26 @@ ABOUT = """refold: an agent you can trust with your computer and look inside of.
   refold -c                   go on with the newest session of this directory
   refold -p "fix the test"    do it, print the answer, leave
 """
-COMMANDS = ("sessions", "models", "auth", "local", "config", "demo", "tour")
-MODES: dict[str, Mode] = {
-    "default": "default",
-    "accept-edits": "accept-edits",
-    "acceptEdits": "accept-edits",
-    "bypass": "bypass",
-    "bypassPermissions": "bypass",
+# Subcommands, each with its module here and its function.
+DOORS = {
+    "sessions": ("sessions", "run"),
+    "rewind": ("rewind", "run"),
+    "plans": ("plans", "run"),
+    "permissions": ("permissions", "run"),
+    "trust": ("trust", "run"),
+    "models": ("models", "run"),
+    "auth": ("auth", "run"),
+    "local": ("local", "run"),
+    "config": ("settings", "run"),
+    "demo": ("begin", "demo"),
+    "tour": ("begin", "tour"),
 }
+COMMANDS = tuple(DOORS)
+# Those that have many flags say themselves which.
+_OWN = ("rewind", "plans", "permissions", "trust", "models", "auth", "local")
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 FORMATS = ("text", "json", "stream-json")
+TAKEN = ("text", "stream-json")
 
 
 class Parser(ArgumentParser):
@@ -91,12 +103,16 @@ def _add_rights(parser: Parser) -> None:
         add(f"--{name}", f"--{alias}", action="append", default=[], metavar="RULE",
             help=f"a rule that {name}s, such as 'bash(git status *)'")  # fmt: skip
     add("--ask", action="append", default=[], metavar="RULE", help="a rule that asks")
+    add("--trust", action="store_true",
+        help="the settings that lie in this folder count, this time")  # fmt: skip
     add("--add-dir", action="append", default=[], metavar="DIR",
         help="one more directory that belongs to the workspace")  # fmt: skip
 
 
 def _add_output(parser: Parser) -> None:
     add = parser.add_argument
+    add("--input-format", choices=TAKEN, default="text",
+        help="stream-json: words and answers to questions come as JSON lines on stdin")  # fmt: skip
     add("--output-format", choices=FORMATS, default="text", help="what -p prints")
     add("--include-partial-messages", action="store_true",
         help="stream-json: pieces of answers too")  # fmt: skip
@@ -158,16 +174,7 @@ def _commands(asked: str) -> Parser:
     demo = commands.add_parser("demo", help="one real task on the embedded model")
     demo.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="on another model")
     commands.add_parser("tour", help="a guided tour, without a model or a network")
-    if asked == "models":
-        from refold.cli.models import add_models
-
-        add_models(commands)
-    if asked == "auth":
-        from refold.cli.auth import add_auth
-
-        add_auth(commands)
-    if asked == "local":
-        from refold.cli.local import add_parser
-
-        add_parser(commands)
+    if asked in _OWN:
+        add: Callable[[Subparsers], None] = import_module(f"refold.cli.{asked}").add_parser
+        add(commands)
     return parser

@@ -9,28 +9,28 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import Sequence
 
 import anyio
-import msgspec
 
-from refold import __version__
 from refold.cli.attached import attached
 from refold.cli.opening import app_of, open_session, pictures
-from refold.cli.out import Gone, write
+from refold.cli.told import Told
 from refold.errors import BadInput, JournalError, RefoldError, first
 from refold.journal.fold import View
-from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.result import EXIT_CODES, result
-from refold.views.stream import documents, init
 
 TIMED_OUT = 3
 _SOON = 0.2  # seconds for a pipe beside a task to say something
 
 
 def run(found: Namespace) -> int:
+    if found.input_format == "stream-json":
+        from refold.cli.stdio import run as over_stdio
+
+        return over_stdio(found)
     return anyio.run(_run, found, _words(found), pictures(found))
 
 
@@ -43,7 +43,9 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
         id_, session = await open_session(app, found)
         async with session:
             app.models.check(app.model_of(session.view))
-            out = _Out(found, id_)
+            for notice in app.notices():
+                sys.stderr.write(f"refold: {notice}\n")
+            out = Told(found.output_format, id_, live=found.include_partial_messages)
             try:
                 timed_out = await _turn(session, words, shown, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
@@ -62,7 +64,7 @@ async def _turn(
     session: Session,
     words: str,
     shown: Sequence[Picture],
-    out: "_Out",
+    out: Told,
     limit: float | None,
 ) -> bool:
     """Run the turn while its news are printed. True if it took too long."""
@@ -105,65 +107,6 @@ async def _heed_signals(session: Session) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as news:
         async for number in news:
             await session.inbox.interrupt(f"stopped by {signal.Signals(number).name}")
-
-
-class _Out:
-    """What goes to stdout, by format."""
-
-    def __init__(self, found: Namespace, session_id: str) -> None:
-        self._format, self._live = found.output_format, found.include_partial_messages
-        self._id = session_id
-        self.finished, self.gone = anyio.Event(), False
-
-    def begin(self, session: Session) -> None:
-        if self._format == "stream-json":
-            self._lines([init(session.view, self._id, __version__)])
-
-    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
-        """Print the news. When nobody reads any more, the turn is stopped."""
-        async for frame in frames:
-            found = documents(frame, live=self._live or self._format != "stream-json")
-            if self._format != "stream-json":
-                _notices(found)
-            elif not self.gone:
-                try:
-                    self._lines(found)
-                except Gone:
-                    self.gone = True
-                    await session.inbox.cancel("nobody reads the output any more")
-        self.finished.set()
-
-    def end(self, document: dict[str, object]) -> None:
-        if self._format != "text":
-            self._lines([document])
-            return
-        if text := str(document["text"]).rstrip():
-            write(text + "\n")
-        if document["outcome"] not in ("answered", "final"):
-            sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
-
-    def broken(self, error: BaseException, session: Session, seconds: float) -> None:
-        """The last word, where the journal can take none. Why goes to stderr, too."""
-        if self._format != "text" and isinstance(error, JournalError) and not self.gone:
-            document = result(session.view, self._id, seconds)
-            self._lines([document | {"outcome": "failed", "reason": str(error)}])
-
-    def _lines(self, found: Iterable[dict[str, object]]) -> None:
-        for document in found:
-            write(msgspec.json.encode(document).decode() + "\n")
-
-
-def _notices(found: Iterable[dict[str, object]]) -> None:
-    for document in found:
-        if document["type"] == "notice":
-            sys.stderr.write(f"refold: {document['text']}\n")
-        elif document["type"] == "retry":
-            wait = (
-                f"; trying again in {document['seconds']:.1f} s"
-                if document["seconds"]
-                else ""
-            )
-            sys.stderr.write(f"refold: {document['reason']}{wait}\n")
 
 
 def _words(found: Namespace) -> str:

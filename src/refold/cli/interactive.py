@@ -1,27 +1,30 @@
 """A session in a terminal: open it, hand it to the line terminal, and come back."""
 
+import os
+import sys
 from argparse import Namespace
 from functools import partial
 
 import anyio
 
 from refold.app import App
-from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.opening import app_of, open_session, pictures, settings_of
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
+from refold.config.folders import Folders
+from refold.config.paths import paths
+from refold.config.project import in_words
 from refold.config.remember import remember
 from refold.journal.fold import View
 from refold.session.session import Session
 
-UNPROTECTED = (
-    "commands run with your own rights: there is no sandbox yet, so read what you allow"
-)
-
+_SINCE = {"changed": ", changed since you saw them"}
 MENDED = "the journal was damaged at its end; lost: {lost}"
 
 
 def run(found: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
+    _ask_about_the_folder(found)
     app = app_of(found, attended=True)
     if not app.models.default():
         from refold.cli.begin import first_run
@@ -30,6 +33,21 @@ def run(found: Namespace) -> int:
             return 0
         app = app_of(found, attended=True)
     return anyio.run(_run, found, app)
+
+
+def _ask_about_the_folder(found: Namespace) -> None:
+    """Show the settings that lie in the folder, once, and ask whether they count."""
+    here = settings_of(found)
+    if here.state not in ("new", "changed"):
+        return
+    sys.stdout.write(f"Settings of this folder{_SINCE.get(here.state, '')}:\n\n")
+    sys.stdout.write("".join(f"  {line}\n" for line in in_words(here.project)))
+    sys.stdout.write("\nTrust these settings? They count until they change. [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        Folders(paths(os.environ).folders).trust(here.project)
+    else:
+        sys.stdout.write("They do not count.\n")
 
 
 async def _run(found: Namespace, app: App) -> int:
@@ -63,9 +81,11 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         rules=app.rules,
         effort=app.settings.effort,
         mode=app.settings.permission_mode,
-        outside=app.outside,
-        names=app.names,
+        facts=app.facts,
+        always=app.workspace.always,
+        saved_in=str(app.paths.folders),
+        snapshots=lambda view: app.snapshots(view.about.id),
         history=app.paths.state / "history",
-        notices=(UNPROTECTED, *((MENDED.format(lost=lost),) if lost else ())),
+        notices=(*app.notices(), *((MENDED.format(lost=lost),) if lost else ())),
         come_back=f"refold -c   (or refold -r {id_})",
     )

@@ -8,11 +8,12 @@ then, and taking an interpreter apart helps nobody.
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import TextIO
 
-from refold.cli.flags import parse
+from refold.cli.flags import DOORS, parse
 from refold.cli.out import Gone
 from refold.errors import RefoldError, first
 
@@ -52,23 +53,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _dispatch(found: Namespace) -> int:
-    match found.command:
-        case "sessions":
-            from refold.cli.sessions import run as door
-        case "models":
-            from refold.cli.models import run as door
-        case "auth":
-            from refold.cli.auth import run as door
-        case "local":
-            from refold.cli.local import run as door
-        case "config":
-            from refold.cli.settings import run as door
-        case "demo":
-            from refold.cli.begin import demo as door
-        case "tour":
-            from refold.cli.begin import tour as door
-        case _:
-            return _session(found)
+    if not found.command:
+        return _session(found)
+    # Only the one that was asked for is loaded.
+    module, name = DOORS[found.command]
+    door: Callable[[Namespace], int] = getattr(import_module(f"refold.cli.{module}"), name)
     return door(found)
 
 
@@ -79,7 +68,7 @@ def _session(found: Namespace) -> int:
         sys.stdout.write(f"refold {__version__}\n")
         return 0
     terminal = _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
-    if found.print or not terminal:
+    if found.print or not terminal or found.input_format != "text":
         from refold.cli.headless import run as headless
 
         return headless(found)

@@ -84,7 +84,7 @@ class Told(Struct, frozen=True):
     error: str = ""
 
 
-def add_models(subparsers: Subparsers) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     models = subparsers.add_parser("models", help="which models there are, and prices")
     add = models.add_argument
     add(

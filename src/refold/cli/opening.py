@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from refold.app import App, Wishes
-from refold.cli.flags import MODES
-from refold.config.load import load
+from refold.config.here import Here, load_here
 from refold.config.paths import paths
 from refold.config.remember import remember
 from refold.errors import BadInput
@@ -19,14 +18,14 @@ from refold.models import own_address
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.tools.pictures import picture_file
-from refold.values.rights import Mode
+from refold.values.rights import MODES, Mode
 
 
 def app_of(found: Namespace, *, attended: bool) -> App:
     """Settings from all their layers, and the wishes of this start."""
     places = paths(os.environ)
-    moved, variables = _at_an_address(found)
-    loaded = load(places.settings, os.environ, {**_as_settings(found), **moved})
+    _, variables = _at_an_address(found)
+    loaded = settings_of(found)
     wishes = Wishes(
         directory=_workspace(found, places.data / "sessions"),
         more_roots=tuple(_directory(each) for each in found.add_dir),
@@ -39,11 +38,25 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         replay=_file(found.replay),
         schema=_schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
+        notices=(loaded.unheeded,) if loaded.unheeded else (),
     )
     app = App(loaded.settings, places, {**os.environ, **variables}, wishes)
     if found.save:
         _save(found, app, places.settings)
     return app
+
+
+def settings_of(found: Namespace) -> Here:
+    """Those of every layer, and what is to be said of the folder's own."""
+    places = paths(os.environ)
+    moved, _ = _at_an_address(found)
+    return load_here(
+        _workspace(found, places.data / "sessions"),
+        places,
+        os.environ,
+        {**_as_settings(found), **moved},
+        trust=found.trust,
+    )
 
 
 async def open_session(app: App, found: Namespace) -> tuple[str, Session]:

@@ -4,21 +4,17 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
 
 import msgspec
 
 from refold.cli.opening import here
 from refold.cli.out import write
+from refold.cli.reading import entries, folded
 from refold.config.paths import paths
-from refold.errors import Corrupt
-from refold.journal import codec, lines
 from refold.journal.check import check
-from refold.journal.events import Entry
 from refold.journal.fold import View, fold
 from refold.journal.frame import Frame
 from refold.journal.home import Home, Session, started_in
-from refold.journal.reader import Reader
 from refold.views.escape import on_one_line, visible
 from refold.views.stream import documents
 from refold.views.transcript import transcript
@@ -43,7 +39,7 @@ def _list(home: Home, *, everywhere: bool, as_json: bool) -> int:
     for session in home.sessions():
         if workspace and started_in(session.path) != workspace:
             continue
-        view, damage = _folded(session)
+        view, damage = folded(session)
         shown += 1
         if as_json:
             _line(_row(session, view, damage))
@@ -70,13 +66,13 @@ def _row(session: Session, view: View, damage: str) -> dict[str, object]:
 
 
 def _show(session: Session, *, as_json: bool) -> int:
-    entries, damage = _entries(session)
+    found, damage = entries(session)
     if as_json:
-        for entry in entries:
+        for entry in found:
             for document in documents(Frame(entry.seq, 0, entry), live=False):
                 _line({"at": entry.at, "by": entry.by, "cause": entry.cause, **document})
     else:
-        write(visible(transcript(fold(entries))) + "\n")
+        write(visible(transcript(fold(found))) + "\n")
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else 0
@@ -85,8 +81,8 @@ def _show(session: Session, *, as_json: bool) -> int:
 def _requests(session: Session, number: int | None, *, as_json: bool) -> int:
     from refold.cli.requests import show
 
-    entries, damage = _entries(session)
-    code = show(session, entries, number, as_json=as_json)
+    found, damage = entries(session)
+    code = show(session, found, number, as_json=as_json)
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else code
@@ -107,27 +103,6 @@ def _check(session: Session, *, as_json: bool) -> int:
         state = f"{len(report.damages)} damages" if report.damages else "whole"
         write(f"{session.id}: {state}, {report.events} good events, {report.blobs} blobs\n")
     return 1 if report.damages else 0
-
-
-def _folded(session: Session) -> tuple[View, str]:
-    entries, damage = _entries(session)
-    return fold(entries), damage
-
-
-def _entries(session: Session) -> tuple[list[Entry], str]:
-    """The good entries from the start, and what is wrong with the next, if anything."""
-    found: list[Entry] = []
-    try:
-        found.extend(_decoded(session))
-    except Corrupt as error:
-        return found, f"{session.path / lines.NAME}: {error}"
-    return found, ""
-
-
-def _decoded(session: Session) -> Iterator[Entry]:
-    whole = Reader(session.path / lines.NAME).read(0)
-    for entry, _ in codec.decode(whole):
-        yield entry
 
 
 def _line(document: dict[str, object]) -> None:

@@ -192,7 +192,7 @@ class _Nobody:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    async def words(self, prompt: Line, text: str = "") -> str | Key:
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return Key.CTRL_D
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
@@ -208,4 +208,7 @@ class _Nobody:
         return Key.CTRL_D
 
     def interrupt(self) -> None:
+        return
+
+    def redraw(self) -> None:
         return

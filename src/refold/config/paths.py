@@ -13,7 +13,7 @@ from refold.errors import BadInput
 
 
 class Paths(Struct, frozen=True):
-    config: Path  # config.toml, credentials.toml
+    config: Path  # config.toml, credentials.toml, folders.toml
     data: Path  # sessions/, models/
     state: Path  # logs, input history
 
@@ -24,6 +24,10 @@ class Paths(Struct, frozen=True):
     @property
     def credentials(self) -> Path:
         return self.config / "credentials.toml"
+
+    @property
+    def folders(self) -> Path:
+        return self.config / "folders.toml"
 
 
 def paths(environ: Mapping[str, str]) -> Paths:

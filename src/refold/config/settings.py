@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, field
 from refold.provider.command.given import Command, Context, Format
 from refold.provider.override import Override
 from refold.values.effort import Effort
+from refold.values.rights import MODES as MODES
 from refold.values.rights import Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -20,12 +21,29 @@ Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 
 
-class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules, written `tool` or `tool(pattern)`. Those of all layers count."""
+class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule with calls that it has to match, and others that it must not."""
 
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    rule: Word
+    match: tuple[Word, ...] = ()  # such as "git status -s", or a path
+    not_match: tuple[Word, ...] = ()
+    source: str = ""  # filled in by refold: the file or flag that the rule comes from
+
+
+class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules, written `tool` or `tool(pattern)`, or as tables. Those of all layers count."""
+
+    allow: tuple[Word | Written, ...] = ()
+    ask: tuple[Word | Written, ...] = ()
+    deny: tuple[Word | Written, ...] = ()
+
+
+class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What commands can reach of this machine, whoever allowed them."""
+
+    profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they may write
+    network: bool = False  # true: every command reaches the network
+    writable: tuple[Word, ...] = ()  # more directories that commands may write in, as ~/x
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +57,9 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refusals: AtLeast1 = 3  # answers in a row whose every call was refused
     result: AtLeast1000 = 30_000  # characters of one result that the model sees
     output: AtLeast0 = 0  # tokens of one answer; 0: the provider's default
+    question: Seconds = 300.0  # seconds that a question stands on a screen; then it is no
+    processes: AtLeast1 = 512  # that a command and all it starts may be
+    memory: AtLeast0 = 0  # MiB that they may use together; 0: 3/4 of the machine's
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +110,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trace: bool = False  # keep every model call exactly as it went over the wire
     permission_mode: Mode = "default"
     durability: Literal["kept", "written"] = "kept"
+    checkpoints: bool = True  # keep files as they are before a step that may change them
     permissions: Permissions = Permissions()
+    sandbox: Sandbox = Sandbox()
     limits: Limits = Limits()
     http: Http = Http()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])

@@ -9,25 +9,23 @@ business.
 """
 
 from collections.abc import Sequence
-from os.path import normpath
+from contextlib import AsyncExitStack
 
 import anyio
 
-from refold.engine.judging import judge, touch
-from refold.engine.result import Running, ended
+from refold.engine.doing import do
+from refold.engine.judging import fingerprint, judge, touch
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import Ended, Event, Judged, Started
 from refold.journal.fold import View
 from refold.journal.talk import OpenCall
+from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 
+NOBODY = "nobody is there to ask"
 UNKNOWN = "Interrupted. It may or may not have happened: look first."
-SECRET = (
-    "Interrupted, and not repeated: its arguments held a secret that is not kept. "
-    "It may or may not have happened: look first."
-)
 
 
 async def run_ready(world: World, record: Record) -> None:
@@ -42,7 +40,9 @@ async def run_ready(world: World, record: Record) -> None:
 
     async def take(found: OpenCall) -> None:
         nonlocal running
-        async with files.setdefault(_file(found.call, world), anyio.Lock()):
+        async with AsyncExitStack() as held:
+            for file in _files(found.call, world):
+                await held.enter_async_context(files.setdefault(file, anyio.Lock()))
             await run(found.call.id, world, record)
         running -= 1
         taken.discard(found.call.id)  # if a person has to be asked it comes again
@@ -64,24 +64,19 @@ async def run_ready(world: World, record: Record) -> None:
 async def run(call_id: str, world: World, record: Record) -> None:
     """Take a call to its end, or to where only a person can take it on."""
     while (found := record.view.talk.call(call_id)) and found.result is None:
+        whole = record.unmasked(found.call) or found.call
         match found.stage:
             case "called":
-                opening = begin(found.call, world, record.view)
-                kept = must_keep(opening, (found.call,), world)
-                await record(*opening, kept=kept, by="rules")
-            case "allowed" if _elsewhere(found, world):
-                # What its path means has changed since it was judged: judge it anew.
-                opening = begin(found.call, world, record.view)
-                await record(*opening, kept=must_keep(opening, (found.call,), world))
+                await _open(whole, begin(whole, world, record.view), world, record)
             case "allowed":
-                started = Started(call_id)
-                await record(started, kept=must_keep([started], (found.call,), world))
+                opening = anew(found, whole, world, record.view)
+                await _open(whole, opening, world, record)
             case "denied":
                 await record(Ended(call_id, "refused", _refusal(found)))
             case "started" if in_doubt(found, world, record):
                 await record(Ended(call_id, "unknown", UNKNOWN))
             case "started":
-                await _do(found.call, world, record)
+                await do(found, world, record)
             case _:
                 return
 
@@ -94,15 +89,26 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         return [Ended(call.id, "failed", text)]
     try:
-        about = touch(tool, tool.parse(call.arguments), world)
-        found = judge(about, world, view)
+        judged = _judged(call, tool, world, view)
     except ToolFailed as error:  # the arguments fit not, or name what cannot be a path
         return [Ended(call.id, "failed", str(error))]
-    verdict, reason = found.verdict, found.reason
-    if verdict == "ask" and not world.attended:
-        verdict, reason = "deny", f"{reason}, and nobody is there to ask"
-    judged = Judged(call.id, verdict, found.rule, reason, about.file)
-    return [judged, Started(call.id)] if verdict == "allow" else [judged]
+    return [judged, Started(call.id)] if judged.verdict == "allow" else [judged]
+
+
+def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
+    """What becomes of a call that was allowed, by what holds now.
+
+    What its paths lead to may have changed since, and then nobody has judged that;
+    or something forbids it by now. Else the yes counts, this once.
+    """
+    opening = begin(whole, world, view)
+    match opening[0]:
+        case Judged(verdict=verdict, hash=hash_) if (
+            verdict != "deny" and hash_ == found.hash
+        ):
+            return [Started(found.call.id)]
+        case _:
+            return opening
 
 
 def must_keep(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
@@ -132,31 +138,28 @@ def settled(found: OpenCall, reason: str, world: World, record: Record) -> Ended
     return Ended(found.call.id, "stopped", f"Not done: {reason}.")
 
 
-async def _do(call: ToolCall, world: World, record: Record) -> None:
-    whole, tool = record.unmasked(call), world.tool(call.name)
-    if whole is None or tool is None:
-        await record(Ended(call.id, "unknown", SECRET))
-        return
-    running = Running(call.id, record)
-    end = Ended(call.id, "stopped", "")
-    try:
-        end = await ended(whole, tool, world, running)
-    finally:
-        if end.outcome == "stopped":
-            end = running.stopped()
-        await record(end)
+async def _open(
+    call: ToolCall, opening: Sequence[Event], world: World, record: Record
+) -> None:
+    await record(*opening, kept=must_keep(opening, (call,), world), by="rules")
 
 
-def _elsewhere(found: OpenCall, world: World) -> bool:
-    """Does the path of a call that was judged lead to another file by now?"""
-    tool = world.tool(found.call.name)
-    if tool is None:
-        return False
-    try:
-        now = touch(tool, tool.parse(found.call.arguments), world).file
-    except ToolFailed:
-        return True
-    return now != found.real
+def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
+    about = touch(tool, tool.parse(call.arguments), world.facts())
+    found = judge(about, world, view)
+    verdict, reason = found.verdict, found.reason
+    if verdict == "ask" and not world.attended:
+        verdict, reason = "deny", f"{reason}, and {NOBODY}"
+    return Judged(
+        call.id,
+        verdict,
+        found.rule,
+        reason,
+        about.files[0].real if about.files else "",
+        found.source,
+        found.once,
+        fingerprint(call, about),
+    )
 
 
 def _effect(call: ToolCall, world: World) -> Effect | None:
@@ -164,16 +167,16 @@ def _effect(call: ToolCall, world: World) -> Effect | None:
     return tool.effect if tool else None
 
 
-def _file(call: ToolCall, world: World) -> str:
-    """What no two calls may work on at once: a changed file; else the call itself."""
+def _files(call: ToolCall, world: World) -> Sequence[str]:
+    """What no two calls may work on at once: the files it changes, in one order."""
     tool = world.tool(call.name)
-    if tool is None or tool.effect is not Effect.CHANGE or not tool.path:
-        return call.id
+    if tool is None or tool.effect is not Effect.CHANGE:
+        return ()
     try:
-        path = str(tool.parse(call.arguments).get(tool.path, call.id))
-        return (normpath(path), *world.names(path))[-1]  # the real one, if it is known
+        found = touch(tool, tool.parse(call.arguments), world.facts())
     except ToolFailed:
-        return call.id
+        return ()
+    return sorted({target.real for target in found.files})
 
 
 def _refusal(found: OpenCall) -> str:

@@ -1,17 +1,23 @@
 """What the rules say of a call: its facts gathered, the session's grants counted in.
 
-The seam asks before a call runs; a door asks which rule it may offer a person.
-Both must come to the same answer, so both come here.
+The seam asks before a call runs; a door asks which rule it may offer a person, and
+a program asks what would happen. All must come to the same answer, so all come here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Protocol
 
 from refold.journal.fold import View
-from refold.permissions.decide import Decision, Touch, decide
+from refold.permissions.decide import decide
+from refold.permissions.facts import Decision, Facts, Target, Touch
 from refold.permissions.rules import Rule, parse
 from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
 from refold.values.rights import Mode
+from refold.values.tools import Effect
+
+SESSION = "this session"
 
 
 class Grounds(Protocol):
@@ -22,23 +28,44 @@ class Grounds(Protocol):
     @property
     def mode(self) -> Mode: ...
     @property
-    def outside(self) -> Callable[[str], str | None]: ...
-    @property
-    def names(self) -> Callable[[str], tuple[str, ...]]: ...
+    def facts(self) -> Callable[[], Facts]: ...
 
 
-def touch(tool: Tool, arguments: Mapping[str, object], grounds: Grounds) -> Touch:
+def touch(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Touch:
     """What a call would do. Raises `ToolFailed` where its path cannot be one."""
-    subject = tool.touches(arguments)
-    path = str(arguments.get(tool.path, ""))  # "": left out, and then it is the root
-    outside = (grounds.outside(path) or "") if path else ""
-    subjects = tuple(s for s in (subject, outside) if s)
-    real = grounds.names(path) if path and tool.subject == tool.path else ()
-    return Touch(tool.spec.name, tool.effect, subjects, outside, real)
+    files = tuple(Target(p, facts.follow(p)) for p in tool.names_files(arguments))
+    subject = "" if tool.subject == tool.path else tool.touches(arguments)
+    where = str(arguments.get("cwd", "")) if tool.effect is Effect.RUN else ""
+    return Touch(
+        tool.spec.name,
+        tool.effect,
+        subject,
+        files,
+        facts.follow(where) if where else "",
+        network=tool.effect is Effect.RUN and arguments.get("network") is True,
+    )
 
 
 def judge(found: Touch, grounds: Grounds, view: View, also: Sequence[str] = ()) -> Decision:
     """What holds now. `also` are allow rules that a person might still give."""
     granted = [*view.rights.granted, *also]
-    rules = [*grounds.rules, *(parse(rule, "allow", "this session") for rule in granted)]
-    return decide(found, view.rights.mode or grounds.mode, rules)
+    rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
+    return decide(found, mode_of(grounds, view), rules, grounds.facts())
+
+
+def mode_of(grounds: Grounds, view: View) -> Mode:
+    """The session's own mode, or else that of the settings."""
+    return view.rights.mode or grounds.mode
+
+
+def fingerprint(call: ToolCall, found: Touch) -> str:
+    """Of the call as the model made it, and of where its paths lead.
+
+    What a person says yes to is exactly this; if it becomes another, they did not.
+    """
+    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_leading(found))
+    return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
+
+
+def _leading(found: Touch) -> Sequence[str]:
+    return [part for target in found.files for part in (target.path, target.real)]

@@ -16,6 +16,7 @@ from refold.engine.decide import (
     SettleCalls,
     TakeUp,
 )
+from refold.engine.saving import begin_saving, save_if_changed
 from refold.engine.world import Record, World
 from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
 
@@ -25,6 +26,7 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
     match choice.action:
         case AskModel(notes, tools, because):
             await record(Asked(notes, tools, because), by=by)
+            begin_saving(world)  # while the model thinks
             await asking.ask(world, record)
         case RunCalls():
             await calls.run_ready(world, record)
@@ -36,6 +38,7 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case TakeUp(words):
             await record(TakenUp(words), by=by)
         case EndTurn(outcome, reason):
+            await save_if_changed(world, record)
             await record(TurnEnded(outcome, reason), kept=True, by=by)
         case _:
             assert_never(choice.action)

@@ -4,6 +4,8 @@ A result is what the model will read, so its length is bounded; the whole of a
 longer one is kept as a blob, and the model is told its name.
 """
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from refold.engine.world import Record, World
@@ -33,10 +35,20 @@ class Running:
         return Ended(self.id, "stopped", STOPPED + so_far)
 
 
-async def ended(call: ToolCall, tool: Tool, world: World, running: Running) -> Ended:
-    """Do the call. Whatever goes wrong in the tool is an answer for the model."""
+async def ended(
+    call: ToolCall,
+    tool: Tool,
+    world: World,
+    running: Running,
+    own: Mapping[str, object],
+) -> Ended:
+    """Do the call. Whatever goes wrong in the tool is an answer for the model.
+
+    `own` is what the house has for this call alone.
+    """
     house = {
         **world.house,
+        **own,
         "known": running.record.view.known.files,
         "progress": running.progress,
     }

@@ -14,7 +14,9 @@ from refold.engine.decide import Policy
 from refold.engine.tracing import Trace
 from refold.journal.events import Briefed, Event
 from refold.journal.fold import View
+from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
+from refold.place.port import Snapshots
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.effort import Effort
@@ -24,25 +26,14 @@ from refold.values.rights import Mode
 from refold.values.usage import Usage
 
 
-def nowhere_outside(path: str) -> str | None:
-    """A workspace without an outside, for tools that touch no files."""
-    return None
-
-
-def only_as_written(path: str) -> tuple[str, ...]:
-    """No other names, for tools that touch no files."""
-    return ()
-
-
 def unknown_price(model: str, usage: Usage) -> float | None:
     """Nobody told us any prices. Unknown is not zero."""
     return None
 
 
 class World(Struct, frozen=True):
-    """`outside` gives the real path of a file that lies outside the workspace.
-    `names` gives what a file is called once links and detours are followed.
-    `price` gives US dollars, or None where it is not known. With a `trace`, model
+    """`facts` are asked for at each verdict: what a machine can do may be found out late.
+    With `snapshots`, files can be taken back to how they were before a step. `price` gives US dollars, or None where it is not known. With a `trace`, model
     calls are taken down as they go over the wire.
 
     With `attended` false nobody can be asked: what would ask is denied.
@@ -55,8 +46,8 @@ class World(Struct, frozen=True):
     mode: Mode = "default"  # unless the session has one of its own
     attended: bool = True
     house: Mapping[str, object] = {}  # what tools may ask for by name
-    outside: Callable[[str], str | None] = nowhere_outside
-    names: Callable[[str], tuple[str, ...]] = only_as_written
+    facts: Callable[[], Facts] = Facts
+    snapshots: Snapshots | None = None
     system: str = ""
     model: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown

@@ -142,6 +142,9 @@ class Judged(Struct, frozen=True):
     rule: str = ""  # the rule that decided, as it is written
     reason: str = ""
     real: str = ""  # the file it was judged for, links followed
+    source: str = ""  # where that rule was written
+    once: bool = False  # a person may allow this one call, and no rule like it
+    hash: str = ""  # of all that a person is shown of the call
 
 
 class Answered(Struct, frozen=True):
@@ -150,6 +153,7 @@ class Answered(Struct, frozen=True):
     call_id: str
     allowed: bool
     reason: str = ""  # why not: goes to the model
+    answers: tuple[str, ...] = ()  # to the questions of `ask_user`, in their order
 
 
 class Granted(Struct, frozen=True):
@@ -205,6 +209,37 @@ class ModeChanged(Struct, frozen=True):
     mode: Mode
 
 
+class PlanAnswered(Struct, frozen=True):
+    """A person judged the plan that ended a call. `text` is the plan as they edited it.
+
+    What they want to say of it is `Said`; approved, the mode is as before the plan.
+    """
+
+    plan: int  # the seq of the end of the call that made it
+    approved: bool
+    text: str = ""
+
+
+class Checkpointed(Struct, frozen=True):
+    """The files as they were then: for each root of the workspace, its snapshot.
+
+    `left_out` are files too large to be kept. `changed` is what became different since
+    the one before, as (real path, "created", "changed" or "deleted").
+    """
+
+    trees: tuple[tuple[str, str], ...]
+    left_out: tuple[str, ...] = ()
+    changed: tuple[tuple[str, str], ...] = ()
+
+
+class FilesRestored(Struct, frozen=True):
+    """The files are again as at `checkpoint`. `before` says how they were until then."""
+
+    checkpoint: int  # the seq of a `Checkpointed`
+    before: int  # and of the one made just before: going back there is the undo
+    files: int = 0  # how many were changed
+
+
 class ModelChosen(Struct, frozen=True):
     """A person chose the model, as provider/model. Holds from the next turn."""
 
@@ -235,7 +270,8 @@ Event: TypeAlias = (
     SessionStarted | SessionResumed | Mended
     | Said | TurnStarted | Briefed | TakenUp | Asked | ModelAnswered | ModelFailed
     | Traced | Rejected | Judged | Answered | Granted | Started | Ended
-    | Rewound | Stopped | TurnEnded | ModeChanged | ModelChosen
+    | Rewound | Stopped | TurnEnded | ModeChanged | PlanAnswered
+    | Checkpointed | FilesRestored | ModelChosen
     | EffortChosen | Noted | Unknown
 )  # fmt: skip
 

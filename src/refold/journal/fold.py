@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.journal import about, account, known, rights, talk, turn
+from refold.journal import about, account, known, plans, rights, saved, talk, turn
 from refold.journal.about import About
 from refold.journal.account import Account
 from refold.journal.events import Asked, Entry, Rewound, Said
 from refold.journal.known import Known
+from refold.journal.plans import Plans
 from refold.journal.rights import Rights
+from refold.journal.saved import Saved
 from refold.journal.talk import Talk
 from refold.journal.turn import Turn
 from refold.values.log import Log
@@ -40,8 +42,10 @@ class View(Struct, frozen=True):
     account: Account = Account()
     turn: Turn = Turn()
     rights: Rights = Rights()
+    plans: Plans = Plans()
     known: Known = Known()
     about: About = About()
+    saved: Saved = Saved()
     marks: Log[Mark] = field(default_factory=Log[Mark])
 
     def marked(self, seq: int) -> Mark | None:
@@ -52,7 +56,8 @@ class View(Struct, frozen=True):
 
 _PARTS = {
     "talk": talk, "account": account, "turn": turn,
-    "rights": rights, "known": known, "about": about,
+    "rights": rights, "plans": plans, "known": known, "about": about,
+    "saved": saved,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
 _LISTENERS: dict[type, tuple[Part, ...]] = {

@@ -53,7 +53,9 @@ class OpenCall(Struct, frozen=True):
     called: int = 0  # the seq of the answer that holds it
     started: int = 0  # the seq of its start
     reason: str = ""  # why it is asked about, or was denied
-    real: str = ""  # the file it was judged for
+    hash: str = ""  # of all that the verdict was about
+    once: bool = False  # a yes is for this call, and no rule comes of it
+    answers: tuple[str, ...] = ()  # a person's, to the questions of the call
     result: ToolResult | None = None
 
 
@@ -116,14 +118,15 @@ def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
 
 def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
     match event:
-        case Judged(_, verdict, _, reason, real):
+        case Judged(_, verdict, _, reason, once=once, hash=hash_):
             stage = _JUDGED[verdict]
-            return replace(call, stage=stage, since=seq, reason=reason, real=real)
-        case Answered(_, allowed, reason):
+            found = replace(call, stage=stage, since=seq, reason=reason)
+            return replace(found, once=once, hash=hash_)
+        case Answered(_, allowed, reason, answers):
             if call.stage != "asked":
                 return call
             stage = "allowed" if allowed else "denied"
-            return replace(call, stage=stage, since=seq, reason=reason)
+            return replace(call, stage=stage, since=seq, reason=reason, answers=answers)
         case Started():
             return replace(call, stage="started", since=seq, started=seq)
         case Ended(id_, outcome, text, pictures=pictures):

@@ -3,7 +3,7 @@
 What it came to stays readable until the next one starts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from refold.journal.events import (
     Asked,
+    Checkpointed,
     Ended,
     Entry,
     ModelAnswered,
@@ -22,6 +23,7 @@ from refold.journal.events import (
     TurnEnded,
     TurnStarted,
 )
+from refold.values.control import Final, PlanReady
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff
 from refold.values.usage import Spent
@@ -35,6 +37,7 @@ HEARS = (
     ModelFailed,
     Rejected,
     Ended,
+    Checkpointed,
     Stopped,
     TurnEnded,
 )
@@ -64,6 +67,7 @@ class Turn(Struct, frozen=True):
     stopped: Stopped | None = None
     stop: int = 0  # the seq of the newest stop of the session
     final: str | None = None  # a tool has said that this is the answer
+    planned: bool = False  # a plan has been made, and waits for the person
     model: str = ""  # who gave the newest answer, as provider/model
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
     spent: Spent = Spent()
@@ -86,8 +90,8 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return _answered(turn, entry.event)
         case Rejected():
             return replace(turn, rejected=turn.rejected + 1, final=None)
-        case Ended():
-            return _one_less(turn, entry.event)
+        case Ended() | Checkpointed():
+            return _worked(turn, entry.event)
         case Stopped():
             return replace(turn, stopped=entry.event, stop=entry.seq)
         case TurnEnded(outcome, reason):
@@ -116,6 +120,14 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
             )
 
 
+def _worked(turn: Turn, event: Ended | Checkpointed) -> Turn:
+    match event:
+        case Checkpointed(changed=changed):
+            return replace(turn, changed=_merged(turn.changed, changed))
+        case Ended():
+            return _one_less(turn, event)
+
+
 def _one_less(turn: Turn, end: Ended) -> Turn:
     calls = turn.last.message.calls if turn.last else ()
     was_refused = end.outcome == "refused"
@@ -126,22 +138,29 @@ def _one_less(turn: Turn, end: Ended) -> Turn:
     if was_refused:
         denied = (Denial(c, end.text) for c in calls if c.id == end.call_id)
         changed["denials"] = (*turn.denials, *denied)
-    if end.control:
-        changed["final"] = changed["answer"] = end.control.answer
+    match end.control:
+        case Final(answer):
+            changed["final"] = changed["answer"] = answer
+        case PlanReady(_, plan):
+            changed["planned"], changed["answer"] = True, plan
+        case _:
+            pass
     if end.shown:
-        changed["changed"] = _changed(turn.changed, end)
+        diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
+        changed["changed"] = _merged(turn.changed, diffs)
     return replace(turn, **changed)
 
 
-def _changed(before: Mapping[str, str], end: Ended) -> Mapping[str, str]:
-    diffs = [shown for shown in end.shown if isinstance(shown, Diff)]
-    if not diffs:
+def _merged(
+    before: Mapping[str, str], news: Sequence[tuple[str, str]]
+) -> Mapping[str, str]:
+    if not news:
         return before
     changed = {**before}
-    for diff in diffs:
+    for path, kind in news:
         # A file created and then changed was, all in all, created.
-        new = changed.get(diff.path) == "created" and diff.kind == "changed"
-        changed[diff.path] = "created" if new else diff.kind
+        new = changed.get(path) == "created" and kind == "changed"
+        changed[path] = "created" if new else kind
     return changed
 
 

@@ -1,78 +1,98 @@
 """May this call run? Pure: everything it needs is handed to it.
 
-The order is fixed, and the first that speaks decides: a deny rule, an ask
-rule, the mode, the set of calls that only look, an allow rule; what nobody
-spoke for is asked about. Who is asked, and how, is the seam's business.
+The order is fixed, and the first that speaks decides: a deny rule, an ask rule,
+protected files and catastrophes, the mode, the set of calls that only look, an allow
+rule; what nobody spoke for is asked about. Who is asked, and how, is the seam's
+business; that a command is kept to its confines, the place's.
 """
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
-from refold.permissions.rules import Rule, covers
-from refold.values.rights import Mode, Verdict
+from refold.permissions.facts import Decision, Facts, Touch
+from refold.permissions.families import COMMANDS
+from refold.permissions.matching import LEAVE_PLAN, allowing, forbidding, may_read
+from refold.permissions.protected import protected
+from refold.permissions.rules import Rule
+from refold.values.rights import Confines, Mode
 from refold.values.tools import Effect
 
 
-class Touch(Struct, frozen=True):
-    """What a call would do, as far as permission is concerned.
+def decide(touch: Touch, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
+    """`rules` may stand in any order; of those with one verdict the first is named."""
+    if touch.tool in COMMANDS:
+        # Not wanted where no command is ever judged: a grammar is loaded.
+        from refold.permissions.commands import decide_command
 
-    `outside` is the real path of a file outside the workspace, "" for others.
-    `real` is what a file is called once links and detours are followed.
-    """
-
-    tool: str
-    effect: Effect
-    subjects: tuple[str, ...] = ()
-    outside: str = ""
-    real: tuple[str, ...] = ()
-
-    @property
-    def file(self) -> str:
-        """The file it is about, links followed; "" for what is about none."""
-        return self.outside or (self.real[-1] if self.real else "")
-
-
-class Decision(Struct, frozen=True):
-    verdict: Verdict
-    rule: str = ""
-    reason: str = ""
-
-
-def decide(touch: Touch, mode: Mode, rules: Sequence[Rule]) -> Decision:
-    for verdict in ("deny", "ask"):
-        if found := _first(rules, verdict, touch):
-            return Decision(verdict, str(found), _says(found))
-    if mode == "bypass":
-        return Decision("allow", "", "everything runs unasked in mode bypass")
-    inside = not touch.outside
-    if mode == "accept-edits" and touch.effect is Effect.CHANGE and inside:
-        return Decision("allow", "", "edits run unasked in mode accept-edits")
-    if touch.effect is Effect.SELF:
-        return Decision("allow", "", "it changes only the session")
-    if touch.effect is Effect.LOOK and inside:
-        return Decision("allow", "", "it only looks, inside the workspace")
-    if found := _first(rules, "allow", touch):
-        return Decision("allow", str(found), _says(found))
-    if touch.outside:
-        return Decision("ask", "", f"{touch.outside} is outside the workspace")
-    return Decision("ask", "", f"no rule allows {touch.tool} here")
-
-
-def _first(rules: Sequence[Rule], verdict: Verdict, touch: Touch) -> Rule | None:
-    if verdict != "allow":
-        subjects = (*touch.subjects, *touch.real)
-    elif touch.outside:
-        # A relative pattern was written for the workspace and covers nothing else.
-        subjects = (touch.outside,)
-    else:  # what is allowed is a file, not a way of writing its name
-        subjects = touch.real or touch.subjects
-    return next(
-        (r for r in rules if r.verdict == verdict and covers(r, touch.tool, subjects)),
-        None,
+        return decide_command(touch, mode, rules, facts)
+    return (
+        forbidding(touch, "deny", rules, facts)
+        or _planning(touch, mode)
+        or forbidding(touch, "ask", rules, facts)
+        or _for_the_person(touch)
+        or _protected(touch, facts)
+        or _by_mode(touch, mode, facts)
+        or _looking(touch, mode, facts)
+        or allowing(touch, rules, facts)
+        or _asked(touch, facts)
     )
 
 
-def _says(rule: Rule) -> str:
-    where = f" ({rule.source})" if rule.source else ""
-    return f"the rule {rule}{where} says {rule.verdict}"
+def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
+    """May the content of this file be shown by a tool that was told a folder only?
+
+    For whatever walks: a search, a list of files, an attached folder.
+    """
+    return may_read(real, rules, facts) and not protected(real, facts, writes=False)
+
+
+def _planning(touch: Touch, mode: Mode) -> Decision | None:
+    if mode != "plan" or touch.effect not in (Effect.CHANGE, Effect.RUN):
+        return None
+    reason = f"in plan mode nothing is changed or run, and {touch.tool} could: {LEAVE_PLAN}"
+    return Decision("deny", reason=reason)
+
+
+def _for_the_person(touch: Touch) -> Decision | None:
+    if touch.effect is not Effect.ASK:
+        return None
+    return Decision("ask", reason="only the person can answer it", once=True)
+
+
+def _by_mode(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
+    if mode == "bypass":
+        return Decision("allow", reason="everything runs unasked in mode bypass")
+    if touch.effect is Effect.SELF:
+        return Decision("allow", reason="it changes only the session")
+    edits = touch.effect is Effect.CHANGE and not _outside(touch, facts)
+    if mode == "accept-edits" and edits:
+        return Decision("allow", reason="edits run unasked in mode accept-edits")
+    return None
+
+
+def _looking(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
+    if mode == "rules-only" or touch.effect is not Effect.LOOK or _outside(touch, facts):
+        return None
+    return Decision("allow", reason="it only looks, inside the workspace")
+
+
+def _asked(touch: Touch, facts: Facts) -> Decision:
+    if outside := _outside(touch, facts):
+        return Decision("ask", reason=f"{outside} is outside the workspace")
+    return Decision("ask", reason=f"no rule allows {touch.tool} here")
+
+
+def _outside(touch: Touch, facts: Facts) -> str:
+    return next((t.real for t in touch.files if facts.outside(t.real)), "")
+
+
+def _protected(touch: Touch, facts: Facts) -> Decision | None:
+    writes = touch.effect is not Effect.LOOK
+    for target in touch.files:
+        for path in (target.real, target.path):
+            if protected(path, facts, writes=writes):
+                reason = (
+                    f"{target.real} is protected: it holds secrets or decides what runs"
+                )
+                confines = Confines(writes=writes, opened=(target.real,))
+                return Decision("ask", reason=reason, once=True, confines=confines)
+    return None

@@ -1,140 +1,205 @@
-"""Rules, as data, and how one matches a call.
+"""Rules, as data: how one is written, and whether it does what its examples say.
 
-A rule is written `tool` or `tool(pattern)`; both may hold `*`. For `bash` the
-pattern is a command line, matched word by word (`*` and `?` within a word), and a
-last ` *` or `:*` stands for any further words. For file tools it is a path, from the
-workspace or absolute, with `*` inside a name and `**` across folders. Anything else
-is matched as if it were one.
+A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by
+word (`*` and `?` within a word), and a last ` *` or `:*` stands for further words. For
+tools that look at or change files it is a path (`paths`), for `web_fetch` a
+`domain:example.org`, for others a text with `*`. A name like `mcp__github__*` may hold
+`*` too; `families` says which tools a name is about.
 
-An allow rule covers only what it can see whole: a command with operators,
-redirections, substitutions, quotes or assignments is never covered. Deny and
-ask rules look at every part of such a command, and past programs that run others;
-to them any `*` at the end, as in `rm*`, stands for further words.
+An allow rule covers only what it spells; deny and ask rules find what they name
+wherever it hides. Who decides when several speak is the business of `decide`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.permissions import domains, paths
+from refold.permissions.facts import Facts, Target, Touch
+from refold.permissions.families import COMMANDS, EDITS, LOOKS, ours
 from refold.values.rights import Verdict
+from refold.values.tools import Effect
 
 _WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
-_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+(?:[ \t]+[A-Za-z0-9_./:,@%+=-]+)*[ \t]*")
-_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-# A redirection may stand before the command, and braces may hold the words of one.
-_REDIRECTS = re.compile(r"\d*(?:&>>?|<<<|<>|>\||>>|>&|<&|[<>])\s*(?![(<>&])[^\s;&|()<>]+")
-_BRACES = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
-_OPERATORS = re.compile(r"[;&|()<>{}`$\n]+")
-_QUOTES = str.maketrans("", "", "'\"\\")
-# What runs the words after it, wherever they begin: after options, or inside quotes.
-_WRAPPERS = frozenset({
-    "sudo", "doas", "su", "env", "nohup", "time", "nice", "ionice", "timeout", "xargs",
-    "command", "exec", "builtin", "eval", "trap", "setsid", "stdbuf", "strace", "watch",
-    "parallel", "find", "fd", "busybox", "chroot", "unshare", "flock", "script", "ssh",
-    "sh", "bash", "dash", "zsh", "ksh", "fish",
-})  # fmt: skip
-_KEYWORDS = frozenset({"do", "then", "else", "elif", "if", "while", "until", "!", "coproc"})
+_UNUSUAL = set("*?")
 
 
 class Rule(Struct, frozen=True):
+    """`match` and `not_match` are examples of what stands between the parentheses of a call."""
+
     verdict: Verdict
     tool: str
     pattern: str = ""  # "": every call of the tool
     source: str = ""  # where it was written
+    match: tuple[str, ...] = ()
+    not_match: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.tool}({self.pattern})" if self.pattern else self.tool
 
 
-def parse(text: str, verdict: Verdict, source: str = "") -> Rule:
-    """`bash(git status *)` as a rule. Raises `BadInput`."""
+def parse(
+    text: str,
+    verdict: Verdict,
+    source: str = "",
+    *,
+    match: Sequence[str] = (),
+    not_match: Sequence[str] = (),
+) -> Rule:
+    """`bash(git status *)` as a rule; `checked` looks at its examples. Raises `BadInput`."""
     found = _WRITTEN.fullmatch(text.strip())
     if not found or (found[2] is not None and not found[2].strip()):
         raise BadInput(
             f"{text!r} is no permission rule: write tool or tool(pattern), "
             f"for example bash(git status *) or edit_file(src/**)"
         )
-    return Rule(verdict, found[1], found[2] or "", source)
+    tool, pattern = found[1], found[2] or ""
+    if (
+        ours(tool) == "web_fetch"
+        and pattern not in ("", "*")
+        and not domains.domain(pattern)
+    ):
+        raise BadInput(
+            f"{text!r} names no domain: write web_fetch(domain:example.org), "
+            f"or web_fetch(domain:*.example.org) for what is below it"
+        )
+    if "\0" in pattern:
+        raise BadInput(f"{text!r} holds a NUL, which no call can hold")
+    return Rule(verdict, tool, pattern, source, tuple(match), tuple(not_match))
 
 
-def covers(rule: Rule, tool: str, subjects: Sequence[str]) -> bool:
-    """Does `rule` match a call of `tool` that touches `subjects`?
+def checked(rule: Rule) -> Rule:
+    """The rule itself. Raises `BadInput` where it breaks its own examples."""
+    for example in (*rule.match, *rule.not_match):
+        wanted = example in rule.match
+        if _holds(rule, example) is not wanted:
+            where = f" in {rule.source}" if rule.source else ""
+            kind = "match" if wanted else "not_match"
+            does = "does not cover" if wanted else "covers"
+            raise BadInput(
+                f"the rule {rule}{where} {does} {example!r}, which stands in its {kind}: "
+                f"mend the rule or the example"
+            )
+    return rule
 
-    `subjects` are names for one thing: a path both relative and absolute.
-    """
-    if not fnmatchcase(tool, rule.tool):
-        return False
-    if not rule.pattern:
-        return True
-    if tool == "bash":
-        return any(_command(rule, subject) for subject in subjects)
-    return any(_path(rule.pattern, subject) for subject in subjects)
 
-
-def narrowest(tool: str, subject: str) -> str:
+def narrowest(touch: Touch, facts: Facts) -> str:
     """The rule that covers this call and as little else as can be.
 
-    "" where none can: no rule sees a command with operators whole, and a name that
-    holds `*` cannot be written as one.
+    "" where there is none: no rule sees a command with operators whole, and a name
+    that holds `*` cannot be written as one.
     """
-    if tool == "bash":
-        return f"bash({subject})" if is_plain(subject) and "*" not in subject else ""
-    if not subject:
-        return tool
-    return f"{tool}({subject})" if subject.strip() and not set(subject) & set("*?") else ""
+    if touch.tool in COMMANDS:
+        return _for_command(touch, facts)
+    if touch.files:
+        return _for_file(touch, touch.files[0], facts) if len(touch.files) == 1 else ""
+    if touch.tool == "web_fetch":
+        host = domains.host(touch.subject)
+        return f"web_fetch(domain:{host})" if host else ""
+    if not touch.subject or touch.tool.startswith("mcp__"):
+        return touch.tool
+    plain = touch.subject.strip() == touch.subject and not set(touch.subject) & _UNUSUAL
+    return f"{touch.tool}({touch.subject})" if plain and "\0" not in touch.subject else ""
 
 
-def is_plain(command: str) -> bool:
-    """Only words, and none that the shell would do something with."""
-    return bool(_PLAIN.fullmatch(command)) and not _ASSIGNS.match(command)
+def _for_file(touch: Touch, target: Target, facts: Facts) -> str:
+    real, root = target.real, facts.roots[0].rstrip("/")
+    inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
+    if (
+        not real.strip()
+        or set(real) & _UNUSUAL
+        or real.endswith("/")
+        or real != real.strip()
+    ):
+        return ""
+    path = inside or real
+    name = touch.tool
+    return f"{name}({path})" if inside and "/" in path else f"{name}({_rooted(path)})"
 
 
-def _command(rule: Rule, command: str) -> bool:
-    words = re.sub(r":\*$", " *", rule.pattern).split()
-    if rule.verdict == "allow":
-        more = words[-1] == "*"
-        return is_plain(command) and _words(words, command.split(), more=more)
-    command = _REDIRECTS.sub(" ", _BRACES.sub(_spread, command.replace("\\\n", "")))
-    parts = _OPERATORS.split(command)
-    return any(
-        _words(words, [name, *given[1:]], more=words[-1].endswith("*"))
-        for part in parts
-        for given in _commands(part.translate(_QUOTES).split())
-        for name in (given[0], given[0].rsplit("/", 1)[-1])
+def _rooted(path: str) -> str:
+    return path if path.startswith("/") else f"./{path}"
+
+
+def _for_command(touch: Touch, facts: Facts) -> str:
+    from refold.permissions.shell.covering import covers
+    from refold.permissions.shell.looking import survey
+
+    looked = survey(
+        touch.subject,
+        touch.cwd or facts.roots[0],
+        facts,
+        lambda real: not facts.outside(real),
     )
+    acting = [found.part for found in looked if found.problem] or [f.part for f in looked][
+        :1
+    ]
+    if len(acting) != 1 or any(word.glob for word in acting[0].words):
+        return ""
+    (part,) = acting
+    if part.values[0] == "[":
+        return ""
+    text = " ".join(_quoted(word.value) for word in part.words)
+    fits = bool(text) and "\n" not in text and not text.endswith(":*")
+    return f"bash({text})" if fits and covers(text, part) else ""
 
 
-def _spread(braces: re.Match[str]) -> str:
-    return braces[1].replace(",", " ")
+def _quoted(word: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_./:,@%+=^-]+", word):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-def _commands(given: Sequence[str]) -> Iterator[Sequence[str]]:
-    """What these words may run: from the first on, and after each that runs others."""
-    while given and (_ASSIGNS.match(given[0]) or given[0] in _KEYWORDS):
-        given = given[1:]
-    if not given:
-        return
-    yield given
-    if given[0].rsplit("/", 1)[-1] in _WRAPPERS:
-        yield from (given[at:] for at in range(1, len(given)))
+_Kind = Literal["command", "file", "address", "text"]
 
 
-def _words(pattern: Sequence[str], given: Sequence[str], *, more: bool) -> bool:
-    if pattern[-1] == "*":
-        pattern = pattern[:-1]
-    given = given[: len(pattern)] if more else given
-    return len(given) == len(pattern) and all(map(fnmatchcase, given, pattern))
+def kind_of(tool: str, effect: Effect) -> _Kind:
+    """What the pattern of a rule is held against, for calls of this tool."""
+    if tool in COMMANDS:
+        return "command"
+    if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
+        return "file"
+    return "address" if tool == "web_fetch" else "text"
 
 
-def _path(pattern: str, path: str) -> bool:
-    wanted = _as_regex(pattern.removeprefix("./"))
-    return bool(re.fullmatch(wanted, path.removeprefix("./"), re.DOTALL))
+def _holds(rule: Rule, example: str) -> bool:
+    from refold.permissions.shell.covering import covers
+    from refold.permissions.shell.forbidding import holds
+    from refold.permissions.shell.plain import plain
+
+    tool, allow = ours(rule.tool), rule.verdict == "allow"
+    if not rule.pattern:
+        return True
+    facts = Facts(roots=("/workspace",), home="/home/person")
+    path = _as_path(example, facts)
+    ways: dict[_Kind, Callable[[], bool]] = {
+        "command": lambda: (
+            bool(parts := plain(example))
+            and all(covers(rule.pattern, part) for part in parts)
+            if allow
+            else holds(rule.pattern, example) != "no"
+        ),
+        "file": lambda: (
+            paths.allows(rule.pattern, path, facts)
+            if allow
+            else paths.forbids(rule.pattern, path, facts) != "no"
+        ),
+        "address": lambda: (
+            rule.pattern == "*"
+            or (domains.allows if allow else domains.forbids)(rule.pattern, example)
+        ),
+        "text": lambda: fnmatchcase(example, rule.pattern),
+    }
+    return ways[kind_of(tool, Effect.SELF)]()
 
 
-def _as_regex(pattern: str) -> str:
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(means.get(part, re.escape(part)) for part in parts)
+def _as_path(example: str, facts: Facts) -> str:
+    if example.startswith("~/"):
+        return f"{facts.home}/{example[2:]}"
+    if example.startswith("/"):
+        return "/" + example.lstrip("/")
+    return f"{facts.roots[0]}/{example.removeprefix('./')}"

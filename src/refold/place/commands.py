@@ -1,44 +1,59 @@
-"""Commands on the plain machine: bash, in a process group of its own.
+"""Commands on this machine: bash, in a sandbox where there is one, within limits.
 
-It keeps the promises of `port.Commands`. There is no sandbox here: the command
-can do what the person can, and a program that opens a session of its own
-(a daemon, `setsid`) gets away. Keeping those in is the sandbox's business.
-What may run at all is judged before.
+It keeps the promises of `port.Commands`. How walls are built is `sandbox`'s business,
+how a process is started `starting`'s, how all that it left is found `reaper`'s. What
+may run at all is judged before.
 """
 
-import codecs
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager, suppress
 
 import anyio
+from anyio import to_thread
 
 from refold.errors import ToolFailed
 from refold.groups import lives, signal_group
 from refold.place.environment import environment
+from refold.place.limits import Limits, crowded, descendants, free, over, threads
 from refold.place.names import escaped
-from refold.place.port import Finished
-from refold.place.printed import Printed
+from refold.place.port import LOOKING, Finished
+from refold.place.printed import Reader
+from refold.place.reaper import end_all, members
+from refold.place.sandbox import Held, Sandbox
+from refold.place.starting import Call, Order, Threads, cannot, close, start
+from refold.values.rights import Confines
 
-_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 _GRACE = 0.5  # seconds between the request to end and the order
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
 _LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
-_AT_ONCE = 65536  # bytes
-_PIPES_MOST = 1024 * 1024  # bytes that a pipe can hold
+_GLANCE_AGAIN = 0.03  # seconds between two glances at how crowded the machine is
+_GLANCES = 5  # before a look at what the command uses
+_TRIES = 2  # what is to be hidden may go away while a sandbox is set up
 
 
-class PlainCommands:
+class ShellCommands:
     """`ours` is the environment that commands are given the harmless part of."""
 
-    def __init__(self, ours: Mapping[str, str] | None = None) -> None:
-        self._environment = environment(os.environ if ours is None else ours)
+    def __init__(
+        self,
+        ours: Mapping[str, str] | None = None,
+        sandbox: Sandbox | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        given = os.environ if ours is None else ours
+        roots = sandbox.wish.roots if sandbox else ()
+        self._looking = environment(given, roots)
+        self._environment = environment(given)
+        self._sandbox, self._limits = sandbox, limits or Limits()
+        self._threads = Threads()
 
     def has(self, program: str) -> bool:
-        return shutil.which(program, path=self._environment["PATH"]) is not None
+        return shutil.which(program, path=self._looking["PATH"]) is not None
 
     async def run(
         self,
@@ -46,121 +61,157 @@ class PlainCommands:
         *,
         cwd: str,
         seconds: float | None,
+        confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
     ) -> Finished:
-        process, reading = self._start(command, cwd)
-        printed, ended = _Reader(reading, on_output), False
-        with _watch(process) as watch:
-            try:
-                with anyio.move_on_after(seconds):
-                    await _until_ended(watch, printed)
-                    ended = True
-                    with anyio.move_on_after(_LAST_WORDS):
-                        await printed.to_the_end()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await _end_group(process, watch)
-                printed.close()
-        return printed.finished(_code(process.returncode) if ended else None)
-
-    def _start(self, command: str, cwd: str) -> tuple[subprocess.Popen[bytes], int]:
-        """The process, and the end of a pipe that all it prints comes out of."""
-        reading = writing = -1
-        try:
-            reading, writing = os.pipe()
-            process = subprocess.Popen(
-                (*_BASH, command),
-                cwd=cwd,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            if reading >= 0:
-                os.close(reading)
-            why = (
-                os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-            )
-            raise ToolFailed(
-                f"The command could not be started in {escaped(cwd)}: {why}."
-            ) from error
-        finally:
-            if writing >= 0:
-                os.close(writing)
-        return process, reading
-
-
-class _Reader:
-    """Reads what is printed, without ever holding up the event loop."""
-
-    def __init__(self, reading: int, on_output: Callable[[str], None] | None) -> None:
-        os.set_blocking(reading, False)
-        self._reading, self._open = reading, True
-        self._printed, self._on_output = Printed(), on_output
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    async def to_the_end(self) -> None:
-        while self._open:
-            await anyio.wait_readable(self._reading)
-            self._take()
+        environ = self._environment if confines.writes else self._looking
+        order = Order(command, cwd, confines, environ)
+        broken = ""
+        for _ in range(_TRIES):
+            done, broken = await self._once(order, seconds, on_output)
+            if not broken:
+                return done
+        raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def close(self) -> None:
-        # What lies in the pipe still counts; no more than that is waited for.
-        for _ in range(_PIPES_MOST // _AT_ONCE):
-            if not self._take():
-                break
-        self._tell(b"", last=True)
-        os.close(self._reading)
+        """End of the session. What commands kept in their private /tmp goes, too."""
+        self._threads.close()
+        if self._sandbox:
+            self._sandbox.close()
 
-    def finished(self, code: int | None) -> Finished:
-        kept = self._printed
-        return Finished(code, kept.start, kept.end, kept.dropped, timed_out=code is None)
+    async def _once(
+        self, order: Order, seconds: float | None, on_output: Callable[[str], None] | None
+    ) -> tuple[Finished, str]:
+        call = await to_thread.run_sync(self._start, order)
+        output, ended, stopped = Reader(call.reading, on_output), False, list[str]()
+        taken = list[tuple[str, str]]()
+        with _watch(call, self._limits, order.cwd) as watch:
+            try:
+                with anyio.move_on_after(seconds):
+                    stopped = await _until_ended(watch, output)
+                    ended = not stopped
+                    with anyio.move_on_after(0 if stopped else _LAST_WORDS):
+                        await output.to_the_end()
+                    if ended and watch.crowded():
+                        # A shell that has ended may have left a crowd behind.
+                        stopped += filter(None, [await to_thread.run_sync(watch.over)])
+                        ended = not stopped
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await watch.end(kindly=not stopped)
+                    taken = await to_thread.run_sync(call.held.after)
+                output.close()
+                broken = call.broken(output.printed.start)
+                close(call.reading, call.news)
+        kept = output.printed
+        done = Finished(
+            _code(call.process.returncode) if ended else None,
+            kept.start,
+            kept.end,
+            kept.dropped,
+            timed_out=not ended and not stopped,
+            stopped="".join(stopped),
+            taken=tuple(taken),
+            offline=call.held.offline,
+            looking=call.held.looking,
+        )
+        return done, broken if ended else ""
 
-    def _take(self) -> bool:
+    def _start(self, order: Order) -> Call:
+        if not os.path.isdir(order.cwd):
+            raise ToolFailed(
+                f"The command could not be started in {escaped(order.cwd)}: "
+                "there is no such directory."
+            )
         try:
-            piece = os.read(self._reading, _AT_ONCE)
-        except BlockingIOError:
-            return False
-        self._open = bool(piece)
-        self._printed.add(piece)
-        self._tell(piece)
-        return self._open
+            ends = os.pipe()
+        except OSError as error:
+            raise cannot(order.cwd, error) from error
+        try:
+            around = self._sandbox
+            held = around.held(order.cwd, order.confines, ends[1]) if around else Held()
+            begun = self._threads.of(held.rights).submit(
+                start, order, held, self._limits, ends
+            )
+        except BaseException:
+            close(*ends)
+            raise
+        try:
+            return begun.result()
+        except BrokenExecutor as error:
+            close(*ends)
+            raise ToolFailed(
+                "The sandbox for the command could not be set up: Landlock refuses. "
+                'Set sandbox.profile = "off" to run commands without one.'
+            ) from error
 
-    def _tell(self, piece: bytes, *, last: bool = False) -> None:
-        if self._on_output and (text := self._decoder.decode(piece, last)):
-            self._on_output(text)
+
+class PlainCommands(ShellCommands):
+    """Without a sandbox: a command can do what the person can."""
+
+    def __init__(
+        self, ours: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> None:
+        super().__init__(ours, None, limits)
 
 
-async def _until_ended(watch: "_Watch", printed: _Reader) -> None:
-    async with anyio.create_task_group() as group:
-        group.start_soon(printed.to_the_end)
-        await watch.ended()
+async def _until_ended(watch: "_Watch", output: Reader) -> list[str]:
+    """Gives the limit that it is over, if it has not ended by itself."""
+    stopped = list[str]()
+
+    async def count() -> None:
+        while not stopped:
+            for _ in range(_GLANCES):
+                await anyio.sleep(_GLANCE_AGAIN)
+                if watch.crowded():
+                    break
+            if why := await to_thread.run_sync(watch.over):
+                stopped.append(why)
         group.cancel_scope.cancel()
 
-
-async def _end_group(process: subprocess.Popen[bytes], watch: "_Watch") -> None:
-    # Until the leader is reaped, and while anybody else is in the group, its number
-    # cannot come to mean another group.
-    for order in (signal.SIGTERM, signal.SIGKILL):
-        signal_group(process.pid, order)
-        signal_group(process.pid, signal.SIGCONT)  # one that was stopped must hear it
-        with anyio.move_on_after(_GRACE) as grace:
-            await watch.ended()
-            process.poll()
-            # Nothing tells us of the end of processes that are not our children.
-            while signal_group(process.pid, 0) and lives(process.pid):  # noqa: ASYNC110
-                await anyio.sleep(_LOOK_AGAIN)
-        if not grace.cancelled_caught:
-            return
+    async with anyio.create_task_group() as group:
+        group.start_soon(output.to_the_end)
+        group.start_soon(count)
+        await watch.ended()
+        group.cancel_scope.cancel()
+    return stopped
 
 
 class _Watch:
-    """Knows when a process has ended, without reaping it."""
+    """Knows when a process has ended, without reaping it, and ends all of its call."""
 
-    def __init__(self, process: subprocess.Popen[bytes], number: int | None) -> None:
-        self._process, self._number = process, number
+    def __init__(self, call: Call, limits: Limits, cwd: str) -> None:
+        self._call, self._process = call, call.process
+        self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
+        self._group = call.first or call.process.pid
+        self._limits, self._threads = limits, threads()
+        self._disks = ((cwd, free(cwd)),)
+
+    def crowded(self) -> bool:
+        return crowded(self._limits, self._threads)
+
+    def over(self) -> str:
+        """The limit that it is over; "" if none. It looks at all that runs."""
+        # A crowd would grow faster than it can be counted.
+        if crowd := self.crowded():
+            signal_group(self._group, signal.SIGSTOP)
+        inside = f"/proc/{self._group}/root"
+        disks = (f"{inside}/dev", f"{inside}/run") if self._call.held.own_space else ()
+        found = over(self._limits, self._pids(), self._disks, disks)
+        if crowd and not found:
+            signal_group(self._group, signal.SIGCONT)
+        return found
+
+    def close(self) -> None:
+        for number in (self._number, self._first):
+            if number is not None:
+                os.close(number)
+
+    def _pids(self) -> list[int]:
+        if self._call.held.own_space:
+            return descendants(self._group, self._limits.processes)
+        found = members(self._call.mark, self._process.pid, gone_too=False)
+        return [one.pid for one in found]
 
     async def ended(self) -> None:
         if self._process.returncode is not None:
@@ -168,20 +219,60 @@ class _Watch:
         if self._number is not None:
             await anyio.wait_readable(self._number)
         else:
-            await anyio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+            await to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+
+    async def end(self, *, kindly: bool) -> None:
+        if self._first is not None:
+            # The kernel ends all of a space of processes with the first of them.
+            signal_group(self._group, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            await anyio.wait_readable(self._first)
+        elif self._call.held.own_space:
+            signal_group(self._process.pid, signal.SIGKILL)
+        else:
+            if kindly:
+                await _end_group(self._process, self)
+            # Some left the group; and reading all that runs takes a while.
+            await to_thread.run_sync(end_all, self._call.mark, self._process.pid)
+        await self.ended()
+        await to_thread.run_sync(self._process.wait)
+
+
+async def _end_group(process: "subprocess.Popen[bytes]", watch: _Watch) -> None:
+    # Until the leader is reaped, and while anybody else is in the group, its number
+    # cannot come to mean another group.
+    for order in (signal.SIGTERM, signal.SIGKILL):
+        signal_group(process.pid, order)
+        signal_group(process.pid, signal.SIGCONT)  # one that was stopped must hear it
+        with anyio.move_on_after(_GRACE) as grace:
+            await watch.ended()
+            # Nothing tells us of the end of processes that are not our children.
+            while signal_group(process.pid, 0) and await _lives(process.pid):  # noqa: ASYNC110
+                await anyio.sleep(_LOOK_AGAIN)
+        if not grace.cancelled_caught:
+            return
+
+
+async def _lives(group: int) -> bool:
+    return await to_thread.run_sync(lives, group)
 
 
 @contextmanager
-def _watch(process: subprocess.Popen[bytes]) -> Generator["_Watch"]:
+def _watch(call: Call, limits: Limits, cwd: str) -> Generator[_Watch]:
+    watch = _Watch(call, limits, cwd)
     try:
-        number = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):  # no Linux, or no number left: a thread waits
-        number = None
-    try:
-        yield _Watch(process, number)
+        yield watch
     finally:
-        if number is not None:
-            os.close(number)
+        watch.close()
+
+
+def _descriptor(pid: int) -> int | None:
+    """Of a process. None: no Linux, none left, or it has ended by now."""
+    try:
+        return os.pidfd_open(pid) if pid else None
+    except (AttributeError, OSError):
+        return None
 
 
 def _code(returned: int | None) -> int | None:

@@ -2,10 +2,16 @@
 
 Keys and tokens never pass, because nothing passes that is not named here. Where
 a value is an address, one that carries a password stays behind too.
+
+Of the person's PATH only directories pass that nobody else can write to, so that the
+programs of their Python, Node or Rust are found. Commands that run unasked do not find
+programs in the workspace: one there could be called `ls`.
 """
 
+import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Sequence
 
 _PERSON = "HOME LANG LANGUAGE LOGNAME PATH SHLVL TMPDIR TZ USER"
 _BUILDS = """
@@ -50,11 +56,34 @@ _NOBODY_THERE = {
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a command, made from those of our own process."""
+def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[str, str]:
+    """The variables of a command, made from those of our own process.
+
+    No program below the directories `without` can be called by its name alone.
+    """
     passed = {
         name: value
         for name, value in ours.items()
         if (name in _MAY_PASS or name.startswith("LC_")) and not _PASSWORD.search(value)
     }
-    return {"PATH": _PATH} | passed | _NOBODY_THERE
+    found = _trusted(ours.get("PATH", "").split(":"), without)
+    path = ":".join(dict.fromkeys([*found, *_PATH.split(":")]))
+    return passed | {"PATH": path} | _NOBODY_THERE
+
+
+def _trusted(names: Sequence[str], without: Sequence[str]) -> list[str]:
+    return [name for name in names if os.path.isabs(name) and _can_trust(name, without)]
+
+
+def _can_trust(name: str, without: Sequence[str]) -> bool:
+    real = os.path.realpath(name)
+    if any(
+        f"{path}/".startswith(f"{root.rstrip('/')}/")
+        for path in (name, real)
+        for root in without
+    ):
+        return False
+    try:
+        return not os.stat(real).st_mode & stat.S_IWOTH
+    except OSError:  # not there: but it may come
+        return True

@@ -1,12 +1,24 @@
 """The output of a command while it comes in: its start and its end are kept.
 
-Sixteen MiB are kept whole. Of more than that the middle goes, and is counted.
-How much of it a model sees is decided at the seam.
+Sixteen MiB are kept whole. Of more than that the middle goes, and is counted. Whoever
+listens hears it at most some twenty times a second, and never more at once than anybody
+can read. How much of it a model sees is decided at the seam.
 """
 
+import codecs
+import os
+import time
 from collections import deque
+from collections.abc import Callable
+
+import anyio
 
 KEPT_AT_EACH_END = 8 * 1024 * 1024  # bytes
+_AT_ONCE = 256 * 1024  # bytes
+_PIPE = 1024 * 1024  # bytes that a pipe of ours holds, where the system lets it
+_BETWEEN = 0.05  # seconds between two times that somebody is told
+_TOLD = 32 * 1024  # bytes of output that somebody is told at once
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, of Linux
 
 
 class Printed:
@@ -42,3 +54,92 @@ class Printed:
         gone = min(many, len(oldest))
         self._in_end -= gone
         self.dropped += gone
+
+
+class Told:
+    """Tells of output as it comes: at once, then not too often, and not too much."""
+
+    def __init__(self, on_output: Callable[[str], None]) -> None:
+        self._on_output = on_output
+        self._waiting, self._skipped = bytearray(), 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._next = 0.0
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until it should tell what waits; None if nothing does."""
+        return max(0.0, self._next - time.monotonic()) if self._waiting else None
+
+    def add(self, piece: bytes) -> None:
+        self._waiting += piece[-_TOLD:]
+        over = max(0, len(self._waiting) - _TOLD)
+        self._skipped += over + max(0, len(piece) - _TOLD)
+        del self._waiting[:over]
+        if self.due == 0:
+            self.tell()
+
+    def tell(self, *, last: bool = False) -> None:
+        gap = ""
+        if self._skipped:
+            gap = self._decoder.decode(b"", True)
+            gap += f"\n[{self._skipped:,} bytes went by too fast]\n"
+            self._decoder.reset()
+        text = gap + self._decoder.decode(bytes(self._waiting), last)
+        self._waiting.clear()
+        self._skipped = 0
+        if text:
+            self._next = time.monotonic() + _BETWEEN
+            self._on_output(text)
+
+
+class Reader:
+    """Reads what comes out of a pipe, without ever holding up the event loop.
+
+    `close` tells the last of it; the pipe is whoever's it was.
+    """
+
+    def __init__(self, reading: int, on_output: Callable[[str], None] | None) -> None:
+        os.set_blocking(reading, False)
+        self._reading, self._open = reading, True
+        self.printed = Printed()
+        self._told = Told(on_output) if on_output else None
+
+    async def to_the_end(self) -> None:
+        while self._open:
+            due = self._told.due if self._told else None
+            with anyio.move_on_after(due) as pause:
+                await anyio.wait_readable(self._reading)
+                self._take()
+            if pause.cancelled_caught and self._told:
+                self._told.tell()
+
+    def close(self) -> None:
+        # What lies in the pipe still counts; no more than that is waited for.
+        for _ in range(2 * _PIPE // _AT_ONCE):
+            if not self._take():
+                break
+        if self._told:
+            self._told.tell(last=True)
+
+    def _take(self) -> bool:
+        try:
+            piece = os.read(self._reading, _AT_ONCE)
+        except BlockingIOError:
+            return False
+        self._open = bool(piece)
+        self.printed.add(piece)
+        if self._told and piece:
+            self._told.add(piece)
+        return self._open
+
+
+def pipe() -> tuple[int, int]:
+    """Two ends, to read from and to write to."""
+    ends = os.pipe()
+    try:
+        import fcntl
+
+        fcntl.fcntl(ends[1], _SET_PIPE_SIZE, _PIPE)
+    except OSError:  # no Linux, or all that we may have is in use
+        pass
+    return ends

@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from refold.place.beneath import beneath
+from refold.place.folders import Folders
+from refold.place.port import Kind, Real
+from refold.place.regular import LOOK, kind_of
+
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
@@ -62,26 +67,39 @@ def walk(directory: str, on_step: Callable[[], None]) -> Iterator[str]:
 
     `on_step` is called at each directory; it may raise to end the walk.
     """
+    folders = Folders((), beneath)
     waiting = [ignoring(directory)]
     while waiting:
         on_step()
         here = waiting.pop()
-        for entry in _entries(here.directory):
-            is_directory = entry.is_dir(follow_symlinks=False)
-            if here.ignores(entry.name, directory=is_directory):
+        for name, kind in _entries(here.directory, folders):
+            if here.ignores(name, directory=kind == "directory"):
                 continue
-            if is_directory:
-                waiting.append(ignoring_in(entry.path, here))
-            elif entry.is_file(follow_symlinks=False):
-                yield entry.path
+            path = os.path.join(here.directory, name)
+            if kind == "directory":
+                waiting.append(ignoring_in(path, here))
+            elif kind == "file":
+                yield path
 
 
-def _entries(directory: str) -> list[os.DirEntry[str]]:
+def _entries(directory: str, folders: Folders) -> list[tuple[str, Kind]]:
     try:
-        with os.scandir(directory) as found:
-            return list(found)
-    except OSError:  # gone, or not ours to read: ripgrep goes on, too
+        number = folders.opened(Real(directory), LOOK | os.O_DIRECTORY)
+    except OSError:  # gone, not ours to read, or a link by now: ripgrep goes on, too
         return []
+    try:
+        with os.scandir(number) as found:
+            return [(entry.name, _kind(entry)) for entry in found]
+    except OSError:
+        return []
+    finally:
+        os.close(number)
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _is_repository(directory: str) -> bool:
@@ -98,10 +116,17 @@ def _rules(directory: str, name: str) -> "tuple[tuple[str, GitIgnoreSpec], ...]"
 
 
 def _lines(path: str) -> list[str]:
+    # A link is followed here, as ripgrep does; a pipe is not waited for.
     try:
-        if os.path.isfile(path) and os.path.getsize(path) <= _BIGGEST:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read().splitlines()
-    except OSError:  # it went away, or is not ours to read
-        pass
-    return []
+        number = os.open(path, LOOK & ~os.O_NOFOLLOW)
+    except OSError:  # there is none, or it is not ours to read
+        return []
+    try:
+        about = os.fstat(number)
+        if kind_of(about.st_mode) != "file" or about.st_size > _BIGGEST:
+            return []
+        return os.read(number, _BIGGEST).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    finally:
+        os.close(number)

@@ -16,6 +16,7 @@ from refold.journal.events import (
     Granted,
     ModeChanged,
     ModelChosen,
+    PlanAnswered,
     Said,
     Stopped,
 )
@@ -26,10 +27,18 @@ from refold.values.effort import Effort
 from refold.values.messages import Image
 from refold.values.rights import Mode
 
+APPROVED = "The plan is approved. Carry it out."
+EDITED = "The plan is approved as I edited it. Carry it out:\n\n{text}"
+REVISE = "The plan is not approved yet. Revise it and show it again:\n\n{feedback}"
+
 
 class Inbox:
-    def __init__(self, record: Recorder, by: str = "person") -> None:
-        self._record, self._by = record, by
+    """`mode` is that of the settings: what a session without a choice of its own has."""
+
+    def __init__(
+        self, record: Recorder, by: str = "person", mode: Mode = "default"
+    ) -> None:
+        self._record, self._by, self._mode = record, by, mode
 
     async def say(
         self,
@@ -67,19 +76,60 @@ class Inbox:
         return await self._record.weigh(news, kept=True, by=self._by)
 
     async def answer(
-        self, call_id: str, *, allowed: bool, reason: str = "", grant: str = ""
+        self,
+        call_id: str,
+        *,
+        allowed: bool,
+        reason: str = "",
+        grant: str = "",
+        answers: Sequence[str] = (),
+        hash_: str = "",
     ) -> bool:
         """A verdict on a call that waits for one. The first one wins.
 
-        `grant` is a rule that holds for the rest of the session.
+        `grant` is a rule that holds for the rest of the session; `answers` are to the
+        questions of the call. With `hash_`, the verdict is on what was shown under it,
+        and on nothing else.
         """
 
         def news(view: View) -> Sequence[Event]:
             call = view.talk.call(call_id)
-            if call is None or call.stage != "asked":
+            if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
                 return ()
-            more = (Granted(grant),) if grant and allowed else ()
-            return (*more, Answered(call_id, allowed, reason))
+            more = (Granted(grant),) if grant and allowed and not call.once else ()
+            return (*more, Answered(call_id, allowed, reason, tuple(answers)))
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def approve_plan(self, plan: int = 0, *, text: str = "") -> bool:
+        """Yes to the plan that waits: the mode is as before it, and a turn begins.
+
+        `plan` is the seq of the one that was shown; `text` is it as the person edited it.
+        """
+
+        def news(view: View) -> Sequence[Event]:
+            found = view.plans.waiting
+            if found is None or plan not in (0, found.seq):
+                return ()
+            before = view.rights.before or self._mode
+            mode: Mode = "default" if before == "plan" else before
+            edited = text if text.strip() and text != found.text else ""
+            words = EDITED.format(text=edited) if edited else APPROVED
+            said = Said(words, self._by, "next")
+            return (PlanAnswered(found.seq, True, edited), ModeChanged(mode), said)
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def reject_plan(self, plan: int = 0, *, feedback: str = "") -> bool:
+        """No to the plan that waits. With `feedback`, it is to be revised."""
+
+        def news(view: View) -> Sequence[Event]:
+            found = view.plans.waiting
+            if found is None or plan not in (0, found.seq):
+                return ()
+            said = Said(REVISE.format(feedback=feedback), self._by, "next")
+            words = (said,) if feedback.strip() else ()
+            return (PlanAnswered(found.seq, False), *words)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -87,7 +137,15 @@ class Inbox:
         """How much may run unasked, from the next call on."""
 
         def news(view: View) -> Sequence[Event]:
-            return () if view.rights.mode == mode else (ModeChanged(mode),)
+            return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def grant(self, rule: str) -> bool:
+        """An allow rule that holds for the rest of the session."""
+
+        def news(view: View) -> Sequence[Event]:
+            return () if rule in view.rights.granted else (Granted(rule),)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 

@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+from msgspec import Struct
 
+from refold.engine.calls import NOBODY
 from refold.engine.loop import run_turn
 from refold.engine.world import World
 from refold.errors import BadInput, first
@@ -28,17 +30,30 @@ from refold.journal.events import (
 from refold.journal.fold import View
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
+from refold.session.patience import Patience
 from refold.session.recorder import Recorder
 from refold.values.messages import ToolCall
+from refold.values.rights import Mode
 
 Outfit = Callable[[View], World]
+
+
+class Manners(Struct, frozen=True):
+    """How a session treats its person, as the settings have it."""
+
+    mode: Mode = "default"  # until somebody chooses another
+    question: float | None = None  # seconds one may stand on a screen; None: for ever
+
+
+PLAIN = Manners()
 
 
 class Session:
     """Open it with `Session.open`; leave it with `close`, or use it in `async with`."""
 
-    def __init__(self, record: Recorder, outfit: Outfit) -> None:
-        self.record, self.inbox = record, Inbox(record)
+    def __init__(self, record: Recorder, outfit: Outfit, manners: Manners = PLAIN) -> None:
+        self.record, self.inbox = record, Inbox(record, mode=manners.mode)
+        self.patience = Patience(self.inbox, manners.question)
         self._outfit = outfit
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
@@ -52,6 +67,7 @@ class Session:
         directory: str = "",
         version: str = "",
         id_: str = "",
+        manners: Manners = PLAIN,
     ) -> Self:
         """Take the pen. `directory` is where a new session works, `id_` its name."""
         view = await record.open()
@@ -61,7 +77,7 @@ class Session:
             careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
             began = [SessionResumed(version), *careful]
         await record(*began, by="journal")
-        return cls(record, outfit)
+        return cls(record, outfit, manners)
 
     @property
     def view(self) -> View:
@@ -172,9 +188,7 @@ class Session:
         """Questions that were put when somebody was there, and now nobody is."""
         for call in self.view.talk.calls:
             if call.stage == "asked":
-                await self.inbox.answer(
-                    call.call.id, allowed=False, reason="nobody is there to ask"
-                )
+                await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY)
 
     def _stand_on(self, step: anyio.CancelScope) -> None:
         self._step = step

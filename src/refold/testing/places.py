@@ -16,8 +16,9 @@ import msgspec
 from refold.errors import JournalError
 from refold.place.commands import PlainCommands
 from refold.place.files import DiskFiles
-from refold.place.port import Commands, Files, Finished
+from refold.place.port import LOOKING, Commands, Files, Finished
 from refold.tools.contract import Reply, Tool
+from refold.values.rights import Confines, Mode
 from refold.values.shown import Diff
 
 
@@ -25,7 +26,7 @@ class ScriptedCommands:
     """Answers from a dict, and remembers what it was asked: no process is made.
 
     A line that is not in the dict ends with code 127, as in a shell. `programs`
-    are those that `has` knows of.
+    are those that `has` knows of. `confines` are those it was given, in turn.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class ScriptedCommands:
     ) -> None:
         self.answers, self.programs = dict(answers), programs
         self.heard = list[tuple[str, str]]()
+        self.confines = list[Confines]()
 
     async def run(
         self,
@@ -40,9 +42,11 @@ class ScriptedCommands:
         *,
         cwd: str,
         seconds: float | None,
+        confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
     ) -> Finished:
         self.heard.append((command, cwd))
+        self.confines.append(confines)
         missing = Finished(127, f"bash: {command}: command not found\n".encode())
         answer = self.answers.get(command, missing)
         found = Finished(0, answer.encode()) if isinstance(answer, str) else answer
@@ -53,13 +57,16 @@ class ScriptedCommands:
     def has(self, program: str) -> bool:
         return program in self.programs
 
+    def close(self) -> None:
+        pass
+
 
 class WithoutPrograms:
     """Commands where some programs are said to be missing."""
 
     def __init__(self, commands: Commands, *missing: str) -> None:
         self._commands, self._missing = commands, missing
-        self.run = commands.run
+        self.run, self.close = commands.run, commands.close
 
     def has(self, program: str) -> bool:
         return program not in self._missing and self._commands.has(program)
@@ -86,6 +93,9 @@ class Place:
         self.directory = directory
         self.files: Files = DiskFiles(directory)
         self.commands: Commands = commands or PlainCommands()
+        self.confines = Confines(writes=True)
+        self.mode: Mode = "default"
+        self.answers = tuple[str, ...]()  # of a person who was asked
         self.blobs = BlobsInMemory()
         self.known = dict[str, str]()
         self.said = list[str]()
@@ -95,6 +105,9 @@ class Place:
         has: dict[str, object] = {
             "files": self.files,
             "commands": self.commands,
+            "confines": self.confines,
+            "mode": self.mode,
+            "answers": self.answers,
             "blobs": self.blobs,
             "known": self.known,
             "directory": self.directory,

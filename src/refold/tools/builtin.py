@@ -4,8 +4,12 @@ Which of them one agent has, and what they may touch, is its profile's and the
 rules' business.
 """
 
+from refold.tools.apply_patch import apply_patch
 from refold.tools.contract import Tool
 from refold.tools.find import glob, list_files
+from refold.tools.multi_edit import multi_edit
+from refold.tools.notebook_edit import notebook_edit
+from refold.tools.planning import ask_user, enter_plan_mode, exit_plan_mode
 from refold.tools.read import read_file
 from refold.tools.search import grep
 from refold.tools.shell import bash
@@ -14,4 +18,9 @@ from refold.tools.write import edit_file, write_file
 
 
 def builtin() -> tuple[Tool, ...]:
-    return (read_file, list_files, glob, grep, write_file, edit_file, bash, think)
+    return (
+        *(read_file, list_files, glob, grep),
+        *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
+        *(bash, think),
+        *(ask_user, enter_plan_mode, exit_plan_mode),
+    )

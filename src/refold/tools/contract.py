@@ -48,8 +48,9 @@ class Reply(Struct, frozen=True):
 class Tool(Struct, frozen=True):
     """`subject` names the parameter that rules match on and labels show.
 
-    `path` names the one that is a file, if there is one: the seam looks whether it
-    lies inside the workspace, and does not let two changes to one file overlap.
+    `path` names the one that is a file, if there is one; `paths` gives the files that
+    a call names some other way. The seam looks whether they lie inside the workspace,
+    and does not let two changes to one file overlap.
     """
 
     spec: ToolSpec
@@ -59,6 +60,7 @@ class Tool(Struct, frozen=True):
     needs: tuple[str, ...] = ()
     subject: str = ""
     path: str = ""
+    paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """The arguments, checked. Raises `ToolFailed` naming everything wrong."""
@@ -76,7 +78,22 @@ class Tool(Struct, frozen=True):
 
     def touches(self, arguments: Mapping[str, object]) -> str:
         """What a call is about, for rules and labels: a path, a command line."""
-        return str(arguments.get(self.subject, ""))
+        if self.paths is None:
+            return str(arguments.get(self.subject, ""))
+        try:
+            return ", ".join(self.names_files(arguments))
+        except ToolFailed:
+            return ""
+
+    def names_files(self, arguments: Mapping[str, object]) -> tuple[str, ...]:
+        """Every file or directory that a call names, as it names it.
+
+        Raises `ToolFailed` where that cannot be told; then the call cannot be done.
+        """
+        if self.paths is not None:
+            return self.paths(arguments)
+        path = str(arguments.get(self.path, "")) if self.path else ""
+        return (path,) if path else ()
 
     def label(self, arguments: Mapping[str, object]) -> str:
         """One line that says what a call will do."""
@@ -98,7 +115,11 @@ class Tool(Struct, frozen=True):
 
 
 def tool(
-    effect: Effect, *, subject: str = "", path: str = ""
+    effect: Effect,
+    *,
+    subject: str = "",
+    path: str = "",
+    paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None,
 ) -> Callable[[Callable[..., Awaitable[Reply]]], Tool]:
     """Make a tool of an async function.
 
@@ -122,9 +143,8 @@ def tool(
         spec = ToolSpec(name, about, Raw(msgspec.json.encode(_schema(arguments))))
         needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
         first = asked[0].name if asked else ""
-        return Tool(
-            spec, effect, function, arguments, needs, subject or path or first, path
-        )
+        about_what = subject or path or first
+        return Tool(spec, effect, function, arguments, needs, about_what, path, paths)
 
     return make
 

@@ -53,7 +53,7 @@ async def glob(
     else:
         below = await to_thread.run_sync(partial(_by_walking, where))
     found = await to_thread.run_sync(
-        partial(_newest, where, [p for p in below if matches(p)])
+        partial(_newest, where, [p for p in below if matches(p)], files)
     )
     note = (Note(f"found {len(found):,} files for {escaped(pattern)}"),)
     if not found:
@@ -144,11 +144,13 @@ def _by_walking(where: str) -> list[str]:
     return [os.path.relpath(p, where) for p in walk(where, on_step)]
 
 
-def _newest(where: str, found: list[str]) -> list[str]:
+def _newest(where: str, found: list[str], files: Files) -> list[str]:
+    shown = [p for p in found if not files.unread(Real(os.path.join(where, p)))]
+
     def age(path: str) -> tuple[float, str]:
         try:
             return -os.lstat(os.path.join(where, path)).st_mtime, path
         except OSError:  # gone since
             return 0.0, path
 
-    return sorted(found, key=age)
+    return sorted(shown, key=age)

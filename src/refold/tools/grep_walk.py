@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from refold.errors import ToolFailed
+from refold.place.files import DiskFiles
+from refold.place.port import Files, Real
 from refold.place.walk import walk
 from refold.tools.search import Wanted
 from refold.tools.texts import written
 from refold.values.clean import clean
-
-_BIGGEST = 32 * 1024 * 1024  # bytes
 
 
 def main(wanted: str) -> None:
@@ -28,29 +29,32 @@ def main(wanted: str) -> None:
     except re.error as error:
         sys.stdout.write(f"error: {error}\n")
         sys.exit(2)
-    for path in _paths(asked.path):
-        for kind, number, line in _hits(path, pattern, asked.context):
+    here = os.path.realpath(os.curdir)
+    files = DiskFiles(here)
+    for path in _paths(here, asked.path, files):
+        content = _content(Real(os.path.join(here, path)), files)
+        for kind, number, line in _hits(content, pattern, asked.context):
             _print(kind, path, number, line)
 
 
-def _paths(path: str) -> Iterator[str]:
-    if os.path.isfile(path):
+def _paths(here: str, path: str, files: Files) -> Iterator[str]:
+    if files.kind(Real(os.path.join(here, path))) == "file":
         yield path
     else:
-        here = os.path.realpath(path)
         yield from (os.path.relpath(found, here) for found in walk(here, lambda: None))
 
 
-def _hits(
-    path: str, pattern: re.Pattern[str], context: int
-) -> Iterator[tuple[str, int, str]]:
+def _content(real: Real, files: Files) -> bytes:
+    """The file, through the same door as any other; nothing of what cannot be read."""
     try:
-        if os.path.getsize(path) > _BIGGEST:
-            return
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError:
-        return
+        return files.read(real)
+    except ToolFailed:
+        return b""
+
+
+def _hits(
+    content: bytes, pattern: re.Pattern[str], context: int
+) -> Iterator[tuple[str, int, str]]:
     text = written(content)
     if text is None:
         return

@@ -21,10 +21,10 @@ def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
         raise ToolFailed("old and new are the same: there is nothing to do.")
     found = _all(text, old)
     if not found:
-        raise ToolFailed(_not_found(text, old, name))
+        raise ToolFailed(not_found("old", text, old, name))
     if len(found) > 1 and not all:
         raise ToolFailed(
-            f"old occurs {len(found):,} times in {name}, at {_at_lines(text, found)}. "
+            f"old occurs {len(found):,} times in {name}, at {at_lines(text, found)}. "
             "Add lines around it until it is only one place, or pass all=true."
         )
     return found
@@ -32,7 +32,7 @@ def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
 
 def result(text: str, found: list[int], name: str, changed: str) -> str:
     times = f"{len(found):,} places, " if len(found) > 1 else ""
-    return f"Edited {name}: {times}{_at_lines(text, found)} ({changed})."
+    return f"Edited {name}: {times}{at_lines(text, found)} ({changed})."
 
 
 def _all(text: str, old: str) -> list[int]:
@@ -44,7 +44,7 @@ def _all(text: str, old: str) -> list[int]:
     return found
 
 
-def _at_lines(text: str, found: list[int]) -> str:
+def at_lines(text: str, found: list[int]) -> str:
     numbers = list[str]()
     line, counted = 1, 0
     for at in found[:_NAMED]:
@@ -55,8 +55,9 @@ def _at_lines(text: str, found: list[int]) -> str:
     return f"line{'s' if len(found) > 1 else ''} {', '.join(numbers)}{more}"
 
 
-def _not_found(text: str, old: str, name: str) -> str:
-    said = f"old was not found in {name}."
+def not_found(what: str, text: str, old: str, name: str) -> str:
+    """That `old`, which is `what`, does not stand in `text`, and what stands near."""
+    said = f"{what} was not found in {name}."
     bare = re.sub(_NUMBERS, "", old)
     if bare != old and bare in text:
         return (

@@ -73,11 +73,14 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     done = await commands.run(shlex.join(line), cwd=where, seconds=_PATIENCE)
     matches = matcher(glob) if glob else None
     found = [f for f in _found(done, pattern) if matches is None or matches(f.path)]
+    found = await to_thread.run_sync(partial(_readable, found, where, files))
     return _reply(found, wanted, files_only, partial(_called, files, where))
 
 
 def _start(path: str, files: Files) -> tuple[str, str]:
     real = files.real(path)
+    if reason := files.unread(real):
+        raise ToolFailed(f"{files.called(real)} may not be searched: {reason}.")
     match files.kind(real):
         case "directory":
             return real, "."
@@ -141,6 +144,13 @@ def _text(found: dict[str, str]) -> str:
 def _said(found: dict[str, str]) -> str:
     text = None if "text" in found else written(binascii.a2b_base64(found["bytes"]))
     return text.plain if text else _text(found)
+
+
+def _readable(found: Sequence[Line], where: str, files: Files) -> list[Line]:
+    """Without what may not be read, whichever program has read it."""
+    paths = {line.path for line in found}
+    hidden = {p for p in paths if files.unshown(Real(os.path.join(where, p)))}
+    return [line for line in found if line.path not in hidden]
 
 
 def _called(files: Files, where: str, path: str) -> str:

@@ -14,14 +14,24 @@ from anyio import to_thread
 from msgspec import Meta
 
 from refold.errors import ToolFailed
-from refold.place.port import Commands, Files, Finished
+from refold.place.names import escaped
+from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.find import directory as a_directory
+from refold.values.rights import Confines
 from refold.values.shown import Output
 from refold.values.tools import Effect
 
 _SHOWN = 10_000  # characters, for the person
 _TERMINAL_ORDERS = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
+
+_LOOKED_THROUGH = 20_000  # characters at the end, where programs say why they failed
+_NO_NETWORK = (
+    r"resolve host|name resolution|name or service not known|network is unreachable|"
+    r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
+    r"ENOTFOUND|EAI_AGAIN|ENETUNREACH|dial tcp|establish a new connection|dns error"
+)
+_NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
 
 
 @tool(Effect.RUN)
@@ -29,9 +39,11 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     command: str,
     timeout: Annotated[int, Meta(ge=1, le=600, description="seconds")] = 60,  # noqa: ASYNC109 - the name models expect
     cwd: str = "",
+    network: Annotated[bool, Meta(description="it must reach the network")] = False,
     *,
     files: Files,
     commands: Commands,
+    confines: Confines,
     directory: Path,
     progress: Callable[[str], None],
 ) -> Reply:
@@ -39,9 +51,16 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     where, name = str(directory), ""
     if cwd:
         where, name = await to_thread.run_sync(partial(_inside, cwd, files))
-    done = await commands.run(command, cwd=where, seconds=timeout, on_output=progress)
+    done = await commands.run(
+        command, cwd=where, seconds=timeout, confines=confines, on_output=progress
+    )
     text = readable(done.text)
     remarks = _remarks(done, timeout, "" if name == "." else name)
+    remarks += _held_back(done, text[-_LOOKED_THROUGH:], network)
+    remarks += [
+        f"{files.called(Real(path))} is guarded: what was made there is now {escaped(goal)}"
+        for path, goal in done.taken
+    ]
     body = text.rstrip("\n") if text.strip() else "(no output)"
     said = f"{body}\n({'; '.join(remarks)})" if remarks else body
     return Reply(said, (Output(command, _shortened(text), done.code),))
@@ -65,7 +84,9 @@ def _inside(cwd: str, files: Files) -> tuple[str, str]:
 
 def _remarks(done: Finished, seconds: int, where: str) -> list[str]:
     remarks = list[str]()
-    if done.timed_out:
+    if done.stopped:
+        remarks.append(f"ended by us: {done.stopped}")
+    elif done.timed_out:
         remarks.append(
             f"ended by us after {seconds} s; at most 600 can be given, and no input"
         )
@@ -73,6 +94,24 @@ def _remarks(done: Finished, seconds: int, where: str) -> list[str]:
         remarks.append(f"exit code {done.code}")
     if where:
         remarks.append(f"in {where}")
+    return remarks
+
+
+def _held_back(done: Finished, text: str, network: bool) -> list[str]:
+    """Why something may have failed that works elsewhere."""
+    remarks = list[str]()
+    if done.offline and re.search(_NO_NETWORK, text, re.IGNORECASE):
+        remarks.append(
+            "the network was off all the same: it was not allowed"
+            if network
+            else "the network was off: pass network=true if it is needed"
+        )
+    if (done.offline or done.looking) and re.search(_NOT_WRITABLE, text):
+        remarks.append(
+            "it ran as a command that only looks, so it could change no files"
+            if done.looking
+            else "only the workspace and /tmp can be written, and no guarded files in it"
+        )
     return remarks
 
 

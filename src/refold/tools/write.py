@@ -7,7 +7,6 @@ itself is replaced by `place`, in one move or not at all.
 
 from collections.abc import Mapping
 from functools import partial
-from hashlib import sha256
 from typing import Annotated
 
 from anyio import to_thread
@@ -18,6 +17,7 @@ from refold.place.names import escaped
 from refold.place.port import Files, Real
 from refold.tools.contract import Reply, Seen, tool
 from refold.tools.diffs import Change, change
+from refold.tools.known import changed, current, digest, encoded
 from refold.tools.matching import places, result
 from refold.tools.texts import Written, check_sendable, written
 from refold.values.shown import Diff, Note
@@ -56,17 +56,16 @@ def _write(path: str, content: str, files: Files, known: Mapping[str, str]) -> R
         data = content.encode()
         files.write(real, data, expect="")
         made = change("", content)
-        diff = Diff(escaped(real), "created", made.text, "", sha256(data).hexdigest())
+        diff = Diff(escaped(real), "created", made.text, "", digest(data))
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
-    before = files.read(real)
-    _check_known(real, name, before, known)
+    before = current(real, files, known)
     was = written(before)
     data = _as_before(content, was)
     if data == before:
         return _unchanged(real, name, data)
-    files.write(real, data, expect=sha256(before).hexdigest())
+    files.write(real, data, expect=digest(before))
     made = change(was.plain, content.replace("\r\n", "\n")) if was else _NO_TEXT
-    diff = _changed(real, made, before, data)
+    diff = changed(real, made, before, data)
     return Reply(f"Wrote {name}, {_lines(content)} ({made.count}).", (diff,))
 
 
@@ -76,37 +75,18 @@ def _edit(
     check_sendable(new, "new")
     real = files.real(path)
     name = files.called(real)
-    if files.kind(real) == "nothing":
-        raise ToolFailed(f"There is no file {name}: write_file makes one.")
-    before = files.read(real)
-    _check_known(real, name, before, known)
+    before = current(real, files, known)
     was = written(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     found = places(was.plain, old, new, name, all=all)
     after = was.replaced(found, old, new)
-    data = _encoded(was, after, name)
-    files.write(real, data, expect=sha256(before).hexdigest())
+    data = encoded(was, after, name)
+    files.write(real, data, expect=digest(before))
     made = change(was.plain, after.replace("\r\n", "\n"))
-    diff = _changed(real, made, before, data)
+    diff = changed(real, made, before, data)
     return Reply(result(was.plain, found, name, made.count), (diff,))
-
-
-def _changed(real: Real, made: Change, before: bytes, after: bytes) -> Diff:
-    digests = (sha256(content).hexdigest() for content in (before, after))
-    return Diff(escaped(real), "changed", made.text, *digests)
-
-
-def _check_known(real: Real, name: str, now: bytes, known: Mapping[str, str]) -> None:
-    if escaped(real) not in known:
-        raise ToolFailed(
-            f"{name} was not read in this session. Read it first, then change it."
-        )
-    if known[escaped(real)] != sha256(now).hexdigest():
-        raise ToolFailed(
-            f"{name} has changed since you last read it. Read it again, then change it."
-        )
 
 
 def _as_before(content: str, was: Written | None) -> bytes:
@@ -120,19 +100,8 @@ def _as_before(content: str, was: Written | None) -> bytes:
         return text.encode()
 
 
-def _encoded(was: Written, text: str, name: str) -> bytes:
-    try:
-        return was.encoded(text)
-    except UnicodeEncodeError as error:
-        letter = text[error.start]
-        raise ToolFailed(
-            f"{name} is {was.encoding}, which cannot hold {letter!r}. "
-            "Use other letters, or write the whole file new with write_file."
-        ) from error
-
-
 def _unchanged(real: Real, name: str, data: bytes) -> Reply:
-    seen = (Seen(escaped(real), sha256(data).hexdigest()),)
+    seen = (Seen(escaped(real), digest(data)),)
     return Reply(
         f"{name} has this content already; nothing was written.",
         (Note(f"{name} is as it was"),),

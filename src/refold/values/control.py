@@ -15,4 +15,15 @@ class Final(Struct, frozen=True, tag="final"):
     answer: str
 
 
-Control: TypeAlias = Final
+class EnterPlan(Struct, frozen=True, tag="enter_plan"):
+    """From here on the model only looks, until a plan is approved."""
+
+
+class PlanReady(Struct, frozen=True, tag="plan_ready"):
+    """A plan for the person to judge. The turn ends `plan_ready`."""
+
+    title: str
+    plan: str
+
+
+Control: TypeAlias = Final | EnterPlan | PlanReady

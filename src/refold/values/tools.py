@@ -18,7 +18,7 @@ class Effect(Enum):
     @property
     def repeatable(self) -> bool:
         """May a call that a crash cut off simply be done again?"""
-        return self in (Effect.LOOK, Effect.SELF)
+        return self in (Effect.LOOK, Effect.SELF, Effect.ASK)
 
 
 class ToolSpec(Struct, frozen=True):

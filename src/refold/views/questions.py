@@ -6,9 +6,11 @@ would be afterwards is not known before the call runs; so old and new text are
 set against each other instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import cast
 
 import msgspec
+from msgspec import Struct
 
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
@@ -20,6 +22,8 @@ from refold.views.folding import folded
 from refold.views.styled import Line, Style, line
 
 MOST = 60  # lines of one question, unless all are asked for
+_PATCHING = "apply_patch"  # its text has lines that come and go
+_PATCH: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _ABOUT = {
     Effect.LOOK: "look at this",
     Effect.CHANGE: "change a file",
@@ -30,8 +34,22 @@ _ABOUT = {
 }
 
 
+class Manner(Struct, frozen=True):
+    """How a program would be run."""
+
+    sandboxed: bool
+    network: bool = False
+    opened: tuple[str, ...] = ()  # protected files that it may write
+
+
 def question(
-    call: ToolCall, tool: Tool | None, reason: str, room: int, *, whole: bool = False
+    call: ToolCall,
+    tool: Tool | None,
+    reason: str,
+    room: int,
+    *,
+    whole: bool = False,
+    manner: Manner | None = None,
 ) -> list[Line]:
     """The lines of the question; `whole` if none may be left out."""
     effect = _ABOUT[tool.effect] if tool else "do this"
@@ -42,6 +60,7 @@ def question(
     return [
         (("warn", "? "), ("strong", f"May {on_one_line(call.name)} {effect}?")),
         *((("plain", "  "), *row) for row in body),
+        *((("plain", "  "), *row) for row in _manned(manner, room - 2)),
         *((("plain", "  "), *row) for row in _remarks(found, reason, room - 2)),
     ]
 
@@ -59,7 +78,7 @@ def _body(
     if tool and main is not None:
         a_name = tool.subject == tool.path  # and names stand on one line
         text = on_one_line(_text(main)) if a_name else _text(main)
-        yield from _block(text, room, "accent")
+        yield from _patch(text, room) if name == _PATCHING else _block(text, room, "accent")
     match name, left:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
             left = rest
@@ -67,6 +86,12 @@ def _body(
         case "write_file", {"content": str(content), **rest}:
             left = rest
             yield from _block(content, room, "added", "+")
+        case "notebook_edit", {"source": str(source), **rest}:
+            left = rest
+            yield from _block(source, room, "added", "+")
+        case "multi_edit", {"edits": list(), **rest}:
+            yield from _changes(cast("list[object]", left["edits"]), room)
+            left = rest
         case _:
             pass
     for key, value in left.items():
@@ -98,6 +123,39 @@ def _change(old: str, new: str, room: int) -> Iterator[Line]:
     for rows, style, sign in parts:
         for row in rows:
             yield from _block(row, room, style, sign)
+
+
+def _changes(edits: list[object], room: int) -> Iterator[Line]:
+    for edit in edits:
+        match edit:
+            case {"old": str(old), "new": str(new)}:
+                yield from _change(old, new, room)
+                given = cast("dict[str, object]", edit)
+                if more := {k: v for k, v in given.items() if k not in ("old", "new")}:
+                    yield from _block(_text(more), room, "plain")
+            case _:
+                yield from _block(_text(edit), room, "plain")
+
+
+def _patch(patch: str, room: int) -> Iterator[Line]:
+    for row in patch.split("\n"):
+        yield from _block(row, room, _PATCH.get(row[:1], "plain"))
+
+
+def _manned(manner: Manner | None, room: int) -> Iterator[Line]:
+    if manner is None:
+        return
+    where = "in the sandbox" if manner.sandboxed else "no sandbox: with your own rights"
+    # Without a sandbox nothing keeps a program from the network.
+    on = manner.network or not manner.sandboxed
+    yield (
+        ("dim" if manner.sandboxed else "warn", where),
+        ("dim", " · "),
+        ("warn" if on else "dim", f"network: {'on' if on else 'off'}"),
+    )
+    for path in manner.opened:
+        for row in wrapped(f"may write {on_one_line(path)}", room):
+            yield line(row, "warn")
 
 
 def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]:

@@ -40,6 +40,7 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
         "usage": msgspec.to_builtins(turn.spent.usage),
         "cost": turn.spent.cost,  # None is not zero
         **_structured(view, outcome),
+        **_plan(view, outcome),
         "denials": [
             {"call_id": d.call.id, "tool": d.call.name, "arguments": arguments(d.call),
              "reason": d.reason}
@@ -62,6 +63,14 @@ def _structured(view: View, outcome: str) -> dict[str, object]:
         return {"structured": value_in(view.turn.answer)}
     except ValueError:
         return {"structured": None}
+
+
+def _plan(view: View, outcome: str) -> dict[str, object]:
+    """The plan that waits to be approved, where the turn ended with one."""
+    found = view.plans.waiting
+    if outcome != "plan_ready" or found is None:
+        return {}
+    return {"plan": {"title": found.title, "text": found.text, "id": found.seq}}
 
 
 def arguments(call: ToolCall) -> object:

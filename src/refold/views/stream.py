@@ -5,22 +5,25 @@ together. Documents of events carry their `seq`; those of live news carry the
 seq they came after and may be missed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from refold.journal.events import (
     Answered,
+    Checkpointed,
     EffortChosen,
     Ended,
     Entry,
+    FilesRestored,
     Judged,
     Mended,
     ModeChanged,
     ModelAnswered,
     ModelChosen,
     ModelFailed,
+    PlanAnswered,
     Rejected,
     Said,
     Stopped,
@@ -29,6 +32,8 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View
 from refold.journal.frame import Frame
+from refold.values.asked import Asking
+from refold.values.control import EnterPlan, PlanReady
 from refold.values.messages import Thinking, ToolCall
 from refold.values.shown import Diff
 from refold.views.result import arguments
@@ -49,9 +54,37 @@ def init(view: View, session_id: str, version: str) -> Document:
     }
 
 
-def documents(frame: Frame, *, live: bool) -> Iterator[Document]:
-    """What a frame says. `live` false leaves out what may be missed."""
+def approval_request(
+    event: Judged, call: ToolCall | None = None, rule: str = ""
+) -> Document:
+    """A call waits for a verdict. `rule` is what may be granted with a yes; "" for none."""
+    about = {"tool": call.name, "arguments": arguments(call)} if call else {}
+    return {
+        "type": "tool_approval_request", "call_id": event.call_id, "hash": event.hash,
+        **about, "reason": event.reason, "once": event.once, "rule": rule,
+    }  # fmt: skip
+
+
+def question(event: Judged, questions: Sequence[Asking]) -> Document:
+    """The model asks what only the person knows."""
+    return {
+        "type": "question", "call_id": event.call_id, "hash": event.hash,
+        "questions": msgspec.to_builtins(questions),
+    }  # fmt: skip
+
+
+def documents(
+    frame: Frame, *, live: bool, asked: Callable[[Judged], Document] = approval_request
+) -> Iterator[Document]:
+    """What a frame says. `live` false leaves out what may be missed.
+
+    `asked` gives the document about a call that a person is asked about.
+    """
     if isinstance(frame.item, Entry):
+        event = frame.item.event
+        if isinstance(event, Judged) and event.verdict == "ask":
+            yield {"seq": frame.seq, **asked(event)}
+            return
         for found in _event(frame.item):
             yield {"seq": frame.seq, **found}
     elif live:
@@ -90,8 +123,6 @@ def _of_the_talk(entry: Entry) -> Iterator[Document]:
 
 def _of_calls(entry: Entry) -> Iterator[Document]:
     match entry.event:
-        case Judged(call_id, "ask", _, reason):
-            yield {"type": "tool_approval_request", "call_id": call_id, "reason": reason}
         case Judged(call_id, verdict, rule, reason):
             yield _verdict(call_id, verdict, rule, reason)
         case Answered(call_id, allowed, reason):
@@ -106,6 +137,8 @@ def _of_the_session(entry: Entry) -> Document | None:
     match entry.event:
         case ModeChanged(mode):
             return {"type": "mode_changed", "mode": mode}
+        case Ended(control=EnterPlan()):
+            return {"type": "mode_changed", "mode": "plan"}
         case ModelChosen(model):
             return {"type": "model_changed", "model": model}
         case EffortChosen(effort):
@@ -113,7 +146,33 @@ def _of_the_session(entry: Entry) -> Document | None:
         case Mended(lost):
             return {"type": "notice", "text": f"the journal was damaged at its end: {lost}"}
         case _:
+            return _of_plans_and_files(entry)
+
+
+def _of_plans_and_files(entry: Entry) -> Document | None:
+    match entry.event:
+        case Ended(control=PlanReady(title, text)):
+            return {"type": "plan_ready", "plan": entry.seq, "title": title, "text": text}
+        case PlanAnswered(plan, True, text):
+            return {"type": "plan_approved", "plan": plan, "text": text}
+        case PlanAnswered(plan):
+            return {"type": "plan_rejected", "plan": plan}
+        case Checkpointed(trees, left_out, changed):
+            return {
+                "type": "checkpoint", "roots": [root for root, _ in trees],
+                "left_out": left_out, "changed": [_change(*each) for each in changed],
+            }  # fmt: skip
+        case FilesRestored(checkpoint, before, files):
+            return {
+                "type": "files_restored", "checkpoint": checkpoint, "before": before,
+                "files": files,
+            }  # fmt: skip
+        case _:
             return None
+
+
+def _change(path: str, kind: str) -> Document:
+    return {"path": path, "kind": kind}
 
 
 def _verdict(call_id: str, verdict: str, rule: str, reason: str) -> Document:

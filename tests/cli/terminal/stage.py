@@ -4,6 +4,7 @@ Run as a program by the stories. The journal is in memory; tools, questions and 
 terminal are real, and so is the current directory.
 """
 
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator
@@ -16,27 +17,46 @@ from refold.cli.terminal.run import run
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
+from refold.engine.policies.planning import in_plan_mode, plan_ready
 from refold.engine.policies.refusals import not_refused
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.world import World
 from refold.errors import BadInput
 from refold.journal.store import MemoryStore
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule, parse
 from refold.place.commands import PlainCommands
 from refold.place.files import DiskFiles
 from refold.provider.port import Delta, Provider, Request
 from refold.session.recorder import Recorder
-from refold.session.session import Session
+from refold.session.session import Manners, Session
 from refold.testing.scripted import Line, Reply, ScriptedProvider
 from refold.tools.builtin import builtin
 from refold.values.usage import Usage
 
+ALWAYS = ".always"  # the file in which rules are saved
 READ = ("read_file", '{"path": "hello.py"}')
 EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}')
 RUN = ("bash", '{"command": "python3 hello.py"}')
 WAIT = ("bash", '{"command": "touch begun; echo begun; sleep 30"}')
 HOSTILE = r"""{"command": "printf 'ok\\033]52;c;YQ==\\a\\r\\x9b2J\\x7f\\033[2Jend'"}"""
 HIDDEN = '{"command": "ls' + " " * 3000 + "; echo \u202egone\u200b" + '"}'
+
+PLAN = (
+    "exit_plan_mode",
+    '{"plan": "# Greet\\n\\n1. **Change** the greeting", "title": "A friendlier hello"}',
+)
+BETTER = ("exit_plan_mode", '{"plan": "1. Say hello", "title": "Simpler"}')
+ASK = (
+    "ask_user",
+    """{"questions": [
+        {"question": "Which colour?", "options": [
+            {"label": "red"}, {"label": "blue", "about": "like the sea"}]},
+        {"question": "Which sizes?", "many": true, "options": [
+            {"label": "small"}, {"label": "large"}, {"label": "huge"}]},
+        {"question": "A name?"}]}""",
+)
 
 SCRIPTS: dict[str, tuple[Line, ...]] = {
     "edit": (
@@ -52,6 +72,9 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
     "hidden": ([("bash", HIDDEN)], "Well."),
     "steps": ([READ], [READ], "A summary.", "More."),
     "talk": ("One.", "Two.", "Three."),
+    "plan": ([PLAN], [EDIT], "Carried out."),
+    "revise": ([PLAN], [BETTER], "Carried out."),
+    "ask": ([ASK], "Thank you."),
 }
 
 
@@ -67,7 +90,28 @@ class Unhurried:
             yield delta
 
 
-POLICIES = (stopping, final, not_refused(3), going_on, after_a_stop, converse)
+POLICIES = (
+    stopping, final, plan_ready, not_refused(3), going_on, after_a_stop,
+    in_plan_mode("default"), converse,
+)  # fmt: skip
+
+
+def facts_of(here: Path) -> Facts:
+    return Facts(
+        roots=(os.path.realpath(here),), follow=lambda path: os.path.realpath(here / path)
+    )
+
+
+def rules(here: Path) -> tuple[Rule, ...]:
+    """What was always allowed in this directory."""
+    kept = here / ALWAYS
+    written = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+    return tuple(parse(text, "allow", "always") for text in written)
+
+
+def always(here: Path, rule: str) -> None:
+    with (here / ALWAYS).open("a", encoding="utf-8") as kept:
+        kept.write(f"{rule}\n")
 
 
 def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World:
@@ -79,19 +123,26 @@ def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World
         "directory": here,
     }
     return World(
-        provider, builtin(), (at_most(steps, 0), *POLICIES), house=house,
-        outside=files.outside, model=record.view.about.model or "script/one", window=10_000,
+        provider, builtin(), (at_most(steps, 0), *POLICIES), rules(here), house=house,
+        facts=partial(facts_of, here), model=record.view.about.model or "script/one", window=10_000,
         price=lambda model, usage: (usage.fresh * 3 + usage.output * 15) / 1e6,
         effort=record.view.about.effort,
     )  # fmt: skip
 
 
 async def opened(
-    provider: Provider, here: Path, store: MemoryStore | None = None, steps: int = 9
+    provider: Provider,
+    here: Path,
+    store: MemoryStore | None = None,
+    steps: int = 9,
+    patience: float | None = None,
 ) -> Session:
     record = Recorder(store or MemoryStore(), clock=time.time)
     return await Session.open(
-        record, lambda _: world(provider, record, here, steps), directory=str(here)
+        record,
+        lambda _: world(provider, record, here, steps),
+        directory=str(here),
+        manners=Manners(question=patience),
     )
 
 
@@ -108,7 +159,10 @@ def surroundings(provider: Provider, here: Path) -> Surroundings:
         choose_model=choose,
         new_session=partial(opened, provider, here),
         tools=builtin(),
-        outside=DiskFiles(here).outside,
+        rules=rules(here),
+        facts=partial(facts_of, here),
+        always=partial(always, here),
+        saved_in=ALWAYS,
         history=here / ".history",
     )
 
@@ -116,7 +170,12 @@ def surroundings(provider: Provider, here: Path) -> Surroundings:
 async def main(story: str, first_words: str) -> int:
     here = Path.cwd()
     provider = Unhurried(*SCRIPTS[story], wait=0.002 if story in ("slow", "late") else 0.0)
-    session = await opened(provider, here, steps=2 if story == "steps" else 9)
+    session = await opened(
+        provider,
+        here,
+        steps=2 if story == "steps" else 9,
+        patience=float(os.environ.get("PATIENCE", "300")),
+    )
     try:
         return await run(session, surroundings(provider, here), first_words)
     finally:

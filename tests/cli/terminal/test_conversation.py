@@ -2,12 +2,14 @@
 
 import io
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from msgspec.structs import replace
-from stage import EDIT, READ, RUN, WAIT, Unhurried, opened, surroundings
+from stage import EDIT, READ, RUN, WAIT, Unhurried, facts_of, opened, surroundings
 
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.reading import Key
@@ -48,8 +50,8 @@ class Typist:
         self._typed = list(typed)
         self._interrupted = anyio.Event()
 
-    async def words(self, prompt: Shown, text: str = "") -> str | Key:
-        return await self._next(prompt)
+    async def words(self, prompt: Callable[[], Shown], text: str = "") -> str | Key:
+        return await self._next(prompt())
 
     async def brief(self, prompt: Shown, text: str = "") -> str | Key:
         return await self._next(prompt)
@@ -63,6 +65,9 @@ class Typist:
 
     def interrupt(self) -> None:
         self._interrupted.set()
+
+    def redraw(self) -> None:
+        pass
 
     async def _next(self, prompt: Shown) -> str | Key:
         self.asked.append(bare([prompt]))
@@ -83,23 +88,41 @@ class Evening:
         self.out = io.StringIO()
         self.screen = Screen(self.out, Look())
         self.remembered: list[tuple[str, str]] = []
+        self.patience: float | None = None
 
     async def session(self) -> Session:
-        return await opened(self.provider, self.here, self.store, self.steps)
+        return await opened(self.provider, self.here, self.store, self.steps, self.patience)
 
-    async def converse(self, typist: Typist, first_words: str = "") -> int:
-        session = await self.session()
+    async def converse(
+        self,
+        typist: Typist,
+        first_words: str = "",
+        session: Session | None = None,
+        **more: Any,
+    ) -> int:
+        session = session or await self.session()
+        if more.pop("sandboxed", False):
+            facts = replace(facts_of(self.here), sandboxed=True)
+            more["facts"] = lambda: facts
         around = replace(
             surroundings(self.provider, self.here),
             remember=lambda *said: self.remembered.append(said),
+            **more,
         )
         async with session:
             here = Conversation(session, around, self.screen, typist)
             return await here.converse(first_words)
 
-    def tell(self, *typed: Typed, first_words: str = "") -> list[str]:
+    def tell(
+        self,
+        *typed: Typed,
+        first_words: str = "",
+        typist: Typist | None = None,
+        **more: Any,
+    ) -> list[str]:
         """The lines that were printed while this was typed."""
-        assert anyio.run(self.converse, Typist(*typed), first_words) == 0
+        story = partial(self.converse, typist or Typist(*typed), first_words, **more)
+        assert anyio.run(story) == 0
         return [row for row in self.out.getvalue().split("\n") if row]
 
     def events(self, *kinds: type) -> list[object]:
@@ -129,7 +152,7 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
         '  -"hi"',
         '  +"hello"',
         "  no rule allows edit_file here",
-        "  └ yes, and edit_file(hello.py) for this session",
+        "  └ yes, and edit_file(./hello.py) for this session",
         "  └ changed hello.py +1 -1",
         "    @@ -1,4 +1,4 @@",
         "     def greet():",
@@ -139,7 +162,8 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
         "     print(greet())",
         "? May bash run this?",
         "  python3 hello.py",
-        "  no rule allows bash here",
+        "  no sandbox: with your own rights · network: on",
+        "  no rule allows this command, and python3 is not known to look only",
         "  └ yes, once",
         "  └ hello",
         "Done.",
@@ -147,7 +171,7 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
     assert rows[-2].startswith("40 in · 129 out · <1% of window · $0.0021 · ")
     assert rows[-1] == "To go on later: refold -c"
     assert tonight.events(Granted, Answered) == [
-        Granted("edit_file(hello.py)"),
+        Granted("edit_file(./hello.py)"),
         Answered("call-1", True),
         Answered("call-2", True),
     ]
@@ -158,7 +182,7 @@ def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening])
 
     rows = tonight.tell("go", "?", "n", "too early")
 
-    assert "Press y, n, s, or Ctrl+C to stop the turn." in rows
+    assert "Press y, s, a, n, or Ctrl+C to stop the turn." in rows
     assert rows[-4:-2] == ["  └ no: too early", "All right."]
     assert tonight.events(Answered) == [Answered("call-0", False, "too early")]
     assert (tonight.here / "hello.py").read_text(encoding="utf-8") == HELLO
@@ -327,8 +351,8 @@ def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:
         "  script/one",
         "  script/two",
         "there is no model 'three': one or two",
-        "accept-edits: edits inside the workspace run unasked",
-        "'all' is no mode: default, accept-edits, bypass",
+        "accept-edits: edits inside the workspace run unasked, too",
+        "'all' is no mode. There are default, accept-edits, plan, rules-only, bypass.",
         "There is no command /modelx. Did you mean /model?",
         "<1% of window",
         "Two.",

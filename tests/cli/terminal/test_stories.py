@@ -41,7 +41,7 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
     at.until("›")
     at.type("be friendly" + ENTER)
     at.until("May edit_file change a file?")
-    at.until("s this session: edit_file(hello.py)")
+    at.until("s this session: edit_file(./hello.py)")
     at.type("y")
     at.until("May bash run this?")
     at.until("n no, and why")
@@ -71,8 +71,6 @@ def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> N
     at = starts("hostile", NO_COLOR="1")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("y")
     at.until("red\\x9b1m")
     at.type("/quit" + ENTER)
 
@@ -320,3 +318,260 @@ def test_the_tour_can_be_left_at_any_time(starts: Starts) -> None:
 
         assert at.end() == 0
         assert "That was the tour." not in at.text
+
+
+@pytest.mark.slow
+def test_always_is_shown_saved_and_holds_in_the_next_session(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = starts("edit")
+    at.until("›")
+    at.type("be friendly" + ENTER)
+    at.until("a always")
+    at.type("a")
+    at.until("Always allowed in this folder, in .always:")
+    at.until("y save it")
+    at.type("y")
+    at.until("yes, and edit_file(./hello.py) always")
+    at.until("May bash run this?")
+    at.until("n no, and why")
+    at.type("n")
+    at.until("why not?")
+    at.type(ENTER)
+    at.until("12% of window")
+    at.type("\x04")
+
+    assert at.end() == 0
+    (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
+    at = starts("edit")
+    at.until("›")
+    at.type("be friendly" + ENTER)
+    at.until("May bash run this?")
+    assert "May edit_file" not in at.text
+
+
+@pytest.mark.slow
+def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Path) -> None:
+    (tmp_path / "editor").write_text("#!/bin/sh\nsed -i s/greeting/farewell/ $1\n")
+    (tmp_path / "editor").chmod(0o755)
+    at = starts("plan", VISUAL=str(tmp_path / "editor"))
+    at.until("›")
+    at.type("/plan be friendly" + ENTER)
+    at.until("The plan: A friendlier hello")
+    at.until("e edit")
+    at.type("e")
+    at.until("Change the farewell")
+    at.until("e edit")
+    at.type("y")
+    at.until("May edit_file change a file?")
+    at.until("n no, and why")
+    at.type("y")
+    at.until("Carried out.")
+    at.until(" s\n\n›")
+    at.type("/plan list" + ENTER)
+    at.until("approved  A friendlier hello\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "  └ approved, as you edited it" in at.rows
+    assert "e edit" not in at.text
+
+
+@pytest.mark.slow
+def test_a_plan_goes_back_with_feedback_and_can_wait(starts: Starts) -> None:
+    at = starts("revise", size=(50, 80))
+    at.until("›")
+    at.type("/plan be friendly" + ENTER)
+    at.until("f feedback")
+    at.type("f")
+    at.until("feedback ›")
+    at.type("shorter" + ENTER)
+    at.until("The plan: Simpler")
+    at.until("f feedback")
+    at.type(CTRL_C)
+    at.until("The plan waits")
+    at.until("plan ›")
+    at.type("/execute" + ENTER)
+    at.until("Carried out.")
+    at.until(" s\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "  └ to be revised: shorter" in at.rows
+
+
+@pytest.mark.slow
+def test_a_plan_is_typed_where_there_is_no_editor(starts: Starts) -> None:
+    at = starts("plan", EDITOR="", VISUAL="", size=(50, 80))
+    at.until("›")
+    at.type("/plan be friendly" + ENTER)
+    at.until("e edit")
+    at.type("e")
+    at.until("1. **Change** the greeting")
+    at.type(", kindly" + ENTER)
+    at.until("Change the greeting, kindly")
+    at.until("e edit")
+    at.type("n")
+    at.until("rejected")
+    at.until("plan ›")
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_questions_are_answered(starts: Starts, term: str) -> None:
+    enter = ENTER if term != "dumb" else "\n"
+    at = starts("ask", TERM=term)
+    at.until("›")
+    at.type("go" + enter)
+    at.until("The model asks you (1 of 3)")
+    at.until("1-2 or words")
+    at.type("2" + enter)
+    at.until("(2 of 3)")
+    at.until("several with commas")
+    at.type("1,3" + enter)
+    at.until("(3 of 3)")
+    at.until("your answer")
+    at.type(enter)
+    at.until("Thank you.")
+    at.until(" s\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert [row for row in at.rows if row.startswith("  └")][:3] == [
+        "  └ blue",
+        "  └ small, huge",
+        "  └ no answer",
+    ]
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> None:
+    at = starts("ask")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("1-2 or words")
+    at.type(CTRL_C)
+    at.until("stopped: stopped at a question")
+
+
+@pytest.mark.slow
+def test_shift_tab_goes_through_the_modes_at_once(starts: Starts) -> None:
+    at = starts("talk")
+    at.until("›")
+    at.type("half a wor")
+    for shown in ("accept-edits › half a wor", "plan › half a wor", "\n› half a wor"):
+        at.type("\x1b[Z")
+        at.until(shown)
+    at.type("\x1b[Z")
+    at.until("accept-edits › half a wor")
+    at.type("d" + ENTER)
+    at.until("One.")
+    at.until(" s\n\naccept-edits ›")
+    at.type("/mode bypass" + ENTER)
+    at.until("bypass ›")
+    at.type("\x1b[Z")
+    at.until_gone("\nbypass ›")
+    at.type("\x04")
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_a_question_that_nobody_answers_is_a_no(starts: Starts, tmp_path: Path) -> None:
+    at = starts("command", PATIENCE="0.5")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.until("no: nobody answered within 0.5 s")
+    at.until("As you like.")
+
+    assert not (tmp_path / "begun").exists()
+    assert "n no, and why" not in at.text
+
+
+@pytest.mark.slow
+def test_the_end_of_a_padded_command_is_seen_before_it_is_allowed(starts: Starts) -> None:
+    at = starts("hidden")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+
+    assert "ls … 3000 spaces … ; echo \\u202egone\\u200b" in at.text
+    assert "2 hidden characters are written out" in at.text
+
+
+WRITES = (
+    '{"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "hello"}}]}\n'
+    '{"text": "Written."}\n'
+)
+
+
+@pytest.mark.slow
+def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / ".refold").mkdir()
+    (tmp_path / ".refold/config.toml").write_text('[permissions]\nallow = ["write_file"]\n')
+    (tmp_path / "script").write_text(WRITES)
+    program = STAGE.with_name("stage_program.py")
+    for answer, asked in (("n", True), ("y", True), ("", False)):
+        (tmp_path / "a.txt").unlink(missing_ok=True)
+        at = starts("--script", "script", program=program)
+        if answer:
+            at.until("runs unasked: write_file")
+            at.until("[y/N]")
+            at.type(answer + ENTER)
+        at.until("›")
+        assert ("Trust these settings?" in at.text) == asked
+        assert ("for one start" in at.text) == (answer == "n")
+        at.type("go" + ENTER)
+        if answer == "n":
+            at.until("n no, and why")
+            at.type(CTRL_C)
+            at.until("stopped at a question")
+        else:
+            at.until("Written.")
+        at.until(" s\n\n›")
+        at.type("\x04")
+
+        assert at.end() == 0
+        assert (tmp_path / "a.txt").exists() == (answer != "n")
+
+
+@pytest.mark.slow
+def test_what_is_always_allowed_is_kept_outside_the_folder(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / "script").write_text(WRITES)
+    program = STAGE.with_name("stage_program.py")
+    for first in (True, False):
+        (tmp_path / "a.txt").unlink(missing_ok=True)
+        at = starts("--script", "script", program=program)
+        at.until("›")
+        at.type("go" + ENTER)
+        if first:
+            at.until("a always")
+            at.type("a")
+            at.until("folders.toml:")
+            at.until("y save it")
+            at.type("y")
+        at.until("Written.")
+        at.until(" s\n\n›")
+        at.type("/permissions" + ENTER)
+        at.until("write_file(./a.txt)")
+        at.type("/undo" + ENTER)
+        at.until("Go back? y/n")
+        at.type("y")
+        at.until("1 file brought back")
+        at.type("/rewind" + ENTER)
+        at.until("/rewind N goes back to before N")
+        at.until("\n\n›")
+        at.type("\x04")
+
+        assert at.end() == 0
+        assert ("May write_file" in at.text) == first
+        assert not (tmp_path / "a.txt").exists()
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".refold")] == []

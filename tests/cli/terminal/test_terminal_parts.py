@@ -10,17 +10,20 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
+from refold.cli.grants import offered
 from refold.cli.terminal.commands import command_in, commands
 from refold.cli.terminal.completion import completing
 from refold.cli.terminal.doing import Doing
-from refold.cli.terminal.grants import offered
 from refold.cli.terminal.look import Look, look
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.reading import Key
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
+from refold.journal.talk import OpenCall
+from refold.permissions.facts import Facts
 from refold.permissions.rules import parse
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
@@ -51,7 +54,8 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
     assert len(names) == len(set(names))
     assert all(command.about for command in table)
     assert {c.name for c in table} == {
-        "help", "model", "effort", "mode", "cost", "continue", "clear", "quit",
+        "help", "model", "effort", "mode", "approval", "permissions", "plan", "execute",
+        "rewind", "undo", "cost", "continue", "clear", "quit",
     }  # fmt: skip
 
 
@@ -97,8 +101,9 @@ def test_what_could_stand_at_the_cursor_is_offered(
         ("bash", {"command": "git status"}, "bash(git status)"),
         ("bash", {"command": "git status; rm x"}, ""),
         ("bash", {"command": "rm x"}, ""),
-        ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, "edit_file(a.py)"),
+        ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, "edit_file(./a.py)"),
         ("write_file", {"path": "/out/a", "content": ""}, "write_file(/real/out/a)"),
+        ("write_file", {"path": "/out/*", "content": ""}, ""),
         ("bash", {"no": "command"}, ""),
         ("unknown", {"x": 1}, ""),
     ],
@@ -109,11 +114,17 @@ def test_only_a_rule_that_would_let_it_pass_is_offered(
     around = Surroundings(
         tools=builtin(),
         rules=(parse("bash(rm *)", "ask"),),
-        outside=lambda path: f"/real{path}" if path.startswith("/") else None,
+        facts=lambda: Facts(
+            ("/work",), follow=lambda p: f"/real{p}" if p.startswith("/") else f"/work/{p}"
+        ),
     )
     call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
+    secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
-    assert offered(call, around, View()) == rule
+    tool = around.tool(name)
+    assert offered(OpenCall(call), call, tool, around, View()) == rule
+    assert offered(OpenCall(call, once=True), call, tool, around, View()) == ""
+    assert offered(OpenCall(secret), call, tool, around, View()) == ""
 
 
 @pytest.fixture
@@ -134,7 +145,7 @@ def test_whole_lines_are_read_as_they_come(
     async def read() -> list[str | Key]:
         write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
         return [
-            await plain.words((("person", "> "),)),
+            await plain.words(lambda: (("person", "> "),)),
             await plain.choice((("plain", "? "),), "yn"),
             await plain.choice((("plain", "? "),), "yn"),
             await plain.choice((("plain", "? "),), "yn"),
@@ -155,7 +166,7 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
         found: list[str | Key] = []
 
         async def read() -> None:
-            found.append(await plain.words(()))
+            found.append(await plain.words(tuple))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
@@ -165,10 +176,10 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
 
     assert anyio.run(interrupted) is Key.CTRL_C
     write(b"after\n")
-    assert anyio.run(plain.words, ()) == "after"
+    assert anyio.run(plain.words, tuple) == "after"
     with Path(os.devnull).open(encoding="utf-8") as nothing:
         gone = Plain(Screen(io.StringIO(), Look()), nothing.fileno())
-        assert anyio.run(gone.words, ()) is Key.CTRL_D
+        assert anyio.run(gone.words, tuple) is Key.CTRL_D
 
 
 def test_a_status_is_taken_back_before_anything_stays() -> None:

@@ -6,18 +6,27 @@ is taken back by whoever cancels `ask`.
 
 from msgspec import Struct
 
-from refold.cli.terminal.grants import offered
+from refold.cli.grants import offered
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
+from refold.engine.judging import judge, touch
+from refold.errors import RefoldError, ToolFailed
 from refold.journal.fold import View
 from refold.journal.talk import OpenCall
 from refold.session.inbox import Inbox
+from refold.session.session import Session
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+from refold.values.tools import Effect
 from refold.views.escape import on_one_line, visible
-from refold.views.questions import is_folded, question
+from refold.views.questions import Manner, is_folded, question
 from refold.views.styled import Line, line
 
 STOPPED = "stopped at a question"
+_SAVE: Line = (
+    ("strong", "y "), ("plain", "save it"), ("strong", " · n "), ("plain", "back "),
+)  # fmt: skip
 
 
 class Answer(Struct, frozen=True):
@@ -25,47 +34,108 @@ class Answer(Struct, frozen=True):
     said: str  # what is printed of it
     reason: str = ""
     grant: str = ""
+    answers: tuple[str, ...] = ()
     stop: bool = False
 
 
 async def ask(
-    found: OpenCall, view: View, around: Surroundings, screen: Screen, reading: Reading
+    found: OpenCall,
+    session: Session,
+    around: Surroundings,
+    screen: Screen,
+    reading: Reading,
 ) -> Answer:
     """Show the question until one of its keys is pressed."""
-    tool = around.tool(found.call.name)
-    rule = offered(found.call, around, view)
-    room = screen.room
+    put = _Question(found, session, around, screen, reading)
     screen.gap()
-    screen.lines(question(found.call, tool, found.reason, room))
-    more = is_folded(found.call, tool, room)
-    keys = "yn" + ("s" if rule else "") + ("v" if more else "")
+    put.show()
     while True:
-        match await reading.choice(_choices(rule, more=more), keys):
-            case "y":
-                return Answer(True, "yes, once")
-            case "s":
-                return Answer(
-                    True, f"yes, and {on_one_line(rule)} for this session", "", rule
-                )
-            case "n":
-                answer = await _refused(reading)
-                if answer is not None:
-                    return answer
-            case "v":
-                screen.lines(question(found.call, tool, found.reason, room, whole=True))
-            case Key.CTRL_C | Key.CTRL_D:
-                return Answer(False, "stopped", stop=True)
-            case _:
-                screen.say(f"Press {', '.join(keys)}, or Ctrl+C to stop the turn.", "dim")
+        pressed = await reading.choice(_choices(put.rule, put.keys), put.keys)
+        if (answer := await put.answer(pressed)) is not None:
+            return answer
 
 
-async def send(answer: Answer, call_id: str, inbox: Inbox) -> bool:
-    """False: somebody else was quicker."""
+async def send(answer: Answer, found: OpenCall, inbox: Inbox) -> bool:
+    """False: somebody else was quicker, or the call is not what it was."""
     if answer.stop:
         return await inbox.interrupt(STOPPED)
     return await inbox.answer(
-        call_id, allowed=answer.allowed, reason=answer.reason, grant=answer.grant
+        found.call.id,
+        allowed=answer.allowed,
+        reason=answer.reason,
+        grant=answer.grant,
+        answers=answer.answers,
+        hash_=found.hash,
     )
+
+
+class _Question:
+    """One call, and what may be said to it."""
+
+    def __init__(
+        self,
+        found: OpenCall,
+        session: Session,
+        around: Surroundings,
+        screen: Screen,
+        reading: Reading,
+    ) -> None:
+        made, tool = session.as_made(found.call), around.tool(found.call.name)
+        self._made, self._tool, self._reason = made, tool, found.reason
+        self._around, self._screen, self._reading = around, screen, reading
+        self._manner = _manner(made, tool, around, session.view)
+        self.rule = offered(found, made, tool, around, session.view)
+        self.keys = _keys(self.rule, around, more=is_folded(made, tool, screen.room))
+
+    def show(self, *, whole: bool = False) -> None:
+        room, manner = self._screen.room, self._manner
+        self._screen.lines(
+            question(self._made, self._tool, self._reason, room, whole=whole, manner=manner)
+        )
+
+    async def answer(self, pressed: str | Key) -> Answer | None:
+        """What this key says; None: ask again."""
+        match pressed:
+            case "y":
+                return Answer(True, "yes, once")
+            case "s":
+                said = f"yes, and {on_one_line(self.rule)} for this session"
+                return Answer(True, said, "", self.rule)
+            case "a":
+                return await _always(self.rule, self._around, self._screen, self._reading)
+            case "n":
+                return await _refused(self._reading)
+            case "v":
+                self.show(whole=True)
+            case Key.CTRL_C | Key.CTRL_D:
+                return Answer(False, "stopped", stop=True)
+            case _:
+                hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
+                self._screen.say(hint, "dim")
+        return None
+
+
+async def _always(
+    rule: str, around: Surroundings, screen: Screen, reading: Reading
+) -> Answer | None:
+    """The rule once more, and where it will stand; saved if the person still wants it."""
+    if around.always is None:
+        return None
+    where = f", in {on_one_line(around.saved_in)}" if around.saved_in else ""
+    screen.say(f"Always allowed in this folder{where}:", "dim")
+    screen.line((("plain", "  "), ("accent", on_one_line(rule))))
+    match await reading.choice(_SAVE, "yn"):
+        case "y":
+            try:
+                around.always(rule)
+            except RefoldError as error:
+                screen.say(visible(str(error)), "bad")
+                return None
+            return Answer(True, f"yes, and {on_one_line(rule)} always", "", rule)
+        case Key.CTRL_C | Key.CTRL_D:
+            return Answer(False, "stopped", stop=True)
+        case _:
+            return None
 
 
 async def _refused(reading: Reading) -> Answer | None:
@@ -82,17 +152,40 @@ async def _refused(reading: Reading) -> Answer | None:
             return Answer(False, "stopped", stop=True)
 
 
-def _choices(rule: str, *, more: bool) -> Line:
-    session: Line = (
-        (("strong", " · s "), ("plain", f"this session: {on_one_line(rule)}"))
-        if rule
-        else ()
-    )
-    view: Line = (("strong", " · v "), ("plain", "view all")) if more else ()
-    return (
-        ("strong", "y "), ("plain", "once"),
-        *session,
-        ("strong", " · n "), ("plain", "no, and why"),
-        *view,
-        ("dim", " · ctrl+c stop "),
-    )  # fmt: skip
+def _manner(
+    call: ToolCall, tool: Tool | None, around: Surroundings, view: View
+) -> Manner | None:
+    """How it would be done, by what holds now."""
+    if tool is None or tool.effect is not Effect.RUN:
+        return None
+    facts = around.facts()
+    try:
+        about = touch(tool, tool.parse(call.arguments), facts)
+    except ToolFailed:
+        return Manner(facts.sandboxed)
+    confines = judge(about, around, view).confines
+    on = about.network or confines.network
+    return Manner(facts.sandboxed, on, confines.opened)
+
+
+def _keys(rule: str, around: Surroundings, *, more: bool) -> str:
+    session = "s" if rule else ""
+    always = "a" if rule and around.always is not None else ""
+    return "y" + session + always + "n" + ("v" if more else "")
+
+
+def _choices(rule: str, keys: str) -> Line:
+    shown = on_one_line(rule)
+    meanings = {
+        "y": "once",
+        "s": f"this session: {shown}",
+        "a": "always",
+        "n": "no, and why",
+        "v": "view all",
+    }
+    parts: list[tuple[str, str]] = [(key, meanings[key]) for key in keys]
+    row: Line = ()
+    for key, meaning in parts:
+        sign = f"{' · ' if row else ''}{key} "
+        row = (*row, ("strong", sign), ("plain", meaning))
+    return (*row, ("dim", " · ctrl+c stop "))

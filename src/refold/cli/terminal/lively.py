@@ -6,7 +6,7 @@ that can do it is really there: importing it takes longer than all the rest.
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ _STYLES = {
 
 
 class Lively:
-    """`complete` gives what could stand at the cursor."""
+    """`complete` gives what could stand at the cursor; `cycle` hears Shift+Tab."""
 
     lively = True
 
@@ -53,6 +53,7 @@ class Lively:
         *,
         history: Path | None = None,
         complete: Complete | None = None,
+        cycle: Callable[[], None] = lambda: None,
     ) -> None:
         self._screen = screen
         self._input = create_input()
@@ -71,7 +72,7 @@ class Lively:
             history=_history(history),
             multiline=True,
             prompt_continuation="  ",
-            key_bindings=_editing(),
+            key_bindings=_editing(cycle),
             completer=_Offers(complete) if complete else None,
             complete_while_typing=Condition(self._begins_a_command),
             reserve_space_for_menu=6,
@@ -83,38 +84,46 @@ class Lively:
         )
         self._asking: anyio.CancelScope | None = None
 
-    async def words(self, prompt: Line, text: str = "") -> str | Key:
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return await self._ask(self._editor, prompt, default=text)
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         keys = _leaving()
         return await self._ask(
-            self._short, prompt, default=text, key_bindings=keys, is_password=False
+            self._short, lambda: prompt, default=text, key_bindings=keys, is_password=False
         )
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         forget(self._input.fileno())
         clear_typeahead(self._input)
+        keyed = _one_of(keys)
         return await self._ask(
-            self._short, prompt, key_bindings=_one_of(keys), is_password=False
+            self._short, lambda: prompt, key_bindings=keyed, is_password=False
         )
 
     async def secret(self, prompt: Line) -> str | Key:
         return await self._ask(
-            self._short, prompt, key_bindings=_leaving(), is_password=True
+            self._short, lambda: prompt, key_bindings=_leaving(), is_password=True
         )
 
     def interrupt(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
 
+    def redraw(self) -> None:
+        if self._asking is not None:
+            self._editor.app.invalidate()
+
     async def _ask(
-        self, session: "PromptSession[str | Key]", prompt: Line, **more: Any
+        self, session: "PromptSession[str | Key]", prompt: Callable[[], Line], **more: Any
     ) -> str | Key:
         self._screen.fresh()
         self._screen.no_status()
-        shown = fitted(prompt, self._screen.room)
-        message = FormattedText([(f"class:{style}", text) for style, text in shown])
+
+        def message() -> FormattedText:
+            shown = fitted(prompt(), self._screen.room)
+            return FormattedText([(f"class:{style}", text) for style, text in shown])
+
         answer: str | Key = Key.CTRL_C
         with anyio.CancelScope() as self._asking:
             try:
@@ -161,8 +170,12 @@ def _history(path: Path | None) -> History:
     return FileHistory(path)
 
 
-def _editing() -> KeyBindings:
+def _editing(cycle: Callable[[], None]) -> KeyBindings:
     keys = KeyBindings()
+
+    @keys.add("s-tab")
+    def _(event: KeyPressEvent) -> None:
+        cycle()
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:

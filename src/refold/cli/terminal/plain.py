@@ -6,6 +6,7 @@ backslash at the end of a line joins the next one to it.
 
 import codecs
 import os
+from collections.abc import Callable
 
 import anyio
 from anyio import to_thread
@@ -29,10 +30,10 @@ class Plain:
         self._over = False
         self._asking: anyio.CancelScope | None = None
 
-    async def words(self, prompt: Line, text: str = "") -> str | Key:
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         lines = list[str]()
         while True:
-            found = await self._line((("plain", "  "),) if lines else prompt)
+            found = await self._line((("plain", "  "),) if lines else prompt())
             if isinstance(found, Key):
                 return found
             if not found.endswith("\\"):
@@ -58,6 +59,9 @@ class Plain:
     def interrupt(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
+
+    def redraw(self) -> None:
+        """What is printed stays."""
 
     async def _line(self, prompt: Line) -> str | Key:
         self._screen.fresh()

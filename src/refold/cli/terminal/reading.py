@@ -4,6 +4,7 @@
 with history and completion. What the words mean is `run`'s and `work`'s business.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -21,7 +22,8 @@ class Key(Enum):
 class Reading(Protocol):
     """One question at a time. Each may be cancelled, and leaves the terminal as it was.
 
-    `words` reads what may be several lines, `text` being there already; `brief` is
+    `words` reads what may be several lines, `text` being there already; its prompt is
+    drawn anew with `redraw`, where that can be done. `brief` is
     for one line whose prompt is taken away afterwards, with Esc as a way out.
     `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
@@ -30,8 +32,9 @@ class Reading(Protocol):
 
     @property
     def lively(self) -> bool: ...
-    async def words(self, prompt: Line, text: str = "") -> str | Key: ...
+    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
     async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
     async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...
     def interrupt(self) -> None: ...
+    def redraw(self) -> None: ...

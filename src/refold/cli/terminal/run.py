@@ -12,21 +12,27 @@ from itertools import count
 
 import anyio
 
-from refold.cli.terminal.commands import EFFORTS, MODES, command_in, commands, obey
+from refold.cli.terminal import judging
+from refold.cli.terminal.choosing import EFFORTS
+from refold.cli.terminal.commands import command_in, commands, obey
 from refold.cli.terminal.completion import completing
 from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.rights import MODES, after
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.this import this_terminal
 from refold.cli.terminal.work import Work, sentence, with_pictures
+from refold.engine.judging import mode_of
 from refold.errors import RefoldError
 from refold.journal.fold import View
+from refold.journal.plans import Plan
+from refold.session.requests import PlanToJudge, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.escape import on_one_line
 from refold.views.recap import recap
-from refold.views.styled import Line
+from refold.views.styled import Line, line
 
 
 async def run(
@@ -39,21 +45,47 @@ async def run(
     table = [(c.name, c.about) for c in commands()]
     words = {"model": around.models, "mode": MODES, "effort": EFFORTS}
     complete = completing(table, words, session.view.about.directory or ".")
+    cycle = Cycle()
     screen, reading = this_terminal(
-        color=around.color, history=around.history, complete=complete
+        color=around.color, history=around.history, complete=complete, cycle=cycle.press
     )
-    conversation = Conversation(session, around, screen, reading)
+    conversation = Conversation(session, around, screen, reading, cycle)
     return await conversation.converse(first_words, pictures)
+
+
+class Cycle:
+    """Shift+Tab: pressed where nothing can be awaited, heard where it can."""
+
+    def __init__(self) -> None:
+        self._pressed, self._news = 0, anyio.Event()
+
+    def press(self) -> None:
+        self._pressed += 1
+        self._news.set()
+
+    async def pressed(self) -> None:
+        """Return once for each time that it was pressed."""
+        while not self._pressed:
+            self._news = anyio.Event()
+            await self._news.wait()
+        self._pressed -= 1
 
 
 class Conversation:
     """Implements what `commands` may use."""
 
     def __init__(
-        self, session: Session, around: Surroundings, screen: Screen, reading: Reading
+        self,
+        session: Session,
+        around: Surroundings,
+        screen: Screen,
+        reading: Reading,
+        cycle: Cycle | None = None,
     ) -> None:
         self.session, self.around, self.screen = session, around, screen
-        self._reading, self._given = reading, session
+        self._reading, self._given, self._cycle = reading, session, cycle or Cycle()
+        self._put_off = 0  # the plan that the person wants to judge later
+        self._again = False  # or now, after all
         self._work: Work | None = None
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
         self._leaving = False
@@ -66,7 +98,10 @@ class Conversation:
             await self._take_up()
             if first_words or pictures:
                 await self._say(first_words, pictures)
-            await self._prompts()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._cycling)
+                await self._prompts()
+                group.cancel_scope.cancel()
 
         try:
             return await hearing(doing, self._interrupt)
@@ -80,8 +115,21 @@ class Conversation:
         await left.close()
         self.screen.say("A new session. The one before is kept.", "dim")
 
+    async def say(self, words: str) -> None:
+        await self._say(words, seen=True)
+
+    async def go(self) -> None:
+        await self._through(self.session.go)
+
     async def continue_(self) -> None:
         await self._through(self.session.continue_)
+
+    async def ask(self, prompt: str, keys: str) -> str:
+        found = await self._reading.choice(line(f"{prompt} ", "strong"), keys)
+        return found if isinstance(found, str) else ""
+
+    def judge(self) -> None:
+        self._again = True
 
     def quit(self) -> None:
         self._leaving = True
@@ -112,8 +160,9 @@ class Conversation:
     async def _prompts(self) -> None:
         pressed = False  # Ctrl+C, at the prompt before this one
         while not self._leaving:
+            await self._judge_plans()
             self.screen.gap()
-            typed = await self._reading.words(self._prompt())
+            typed = await self._reading.words(self._prompt)
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
@@ -125,6 +174,30 @@ class Conversation:
             given = self.session is self._given
             back = self.around.come_back if given else "refold -c"
             self.screen.say(f"To go on later: {back}", "dim")
+
+    async def _judge_plans(self) -> None:
+        """The plan that waits, if it was not put off, and each that comes of that."""
+        while not self._leaving and (plan := self._plan()):
+            self._again = False
+            if not await judging.put(plan, self.session, self.screen, self._reading):
+                self._put_off = plan.seq
+                return
+            if not self.session.idle:
+                await self._through(self.session.go)
+
+    def _plan(self) -> Plan | None:
+        view = self.session.view
+        if self._again:
+            return view.plans.waiting
+        due = (r.plan for r in requests(view) if isinstance(r, PlanToJudge))
+        return next((plan for plan in due if plan.seq != self._put_off), None)
+
+    async def _cycling(self) -> None:
+        while True:
+            await self._cycle.pressed()
+            now = mode_of(self.around, self.session.view)
+            await self.session.inbox.set_mode(after(now))
+            self._reading.redraw()
 
     async def _typed(self, typed: str) -> None:
         if not typed.strip():
@@ -170,7 +243,7 @@ class Conversation:
             self._reading.interrupt()
 
     def _prompt(self) -> Line:
-        mode = self.session.view.rights.mode or self.around.mode
+        mode = mode_of(self.around, self.session.view)
         sign = self.screen.look.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
         return (*before, ("person", f"{sign} "))

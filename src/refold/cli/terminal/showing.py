@@ -30,6 +30,7 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View
 from refold.session.hub import Frame
+from refold.values.control import Final
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame, Waiting
 from refold.values.messages import ToolCall
 from refold.views.calls import label, result
@@ -218,7 +219,7 @@ class Showing:
         self._calls.pop(end.call_id, None)
         if not self._view().talk.calls:
             self._doing.now("")
-        if end.control is not None:
+        if isinstance(end.control, Final):
             self._say(end.control.answer)
             self._close()
 

@@ -6,7 +6,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.journal.fold import View
+from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
+from refold.place.port import Snapshots
 from refold.session.session import Session
 from refold.tools.contract import Tool
 from refold.values.effort import Effort
@@ -21,6 +24,10 @@ def _not_remembered(key: str, value: str) -> None:
     raise BadInput(f"{key} = {value!r} cannot be made the default here")
 
 
+def _no_snapshots(view: View) -> Snapshots | None:
+    return None
+
+
 async def _only_this_session() -> Session:
     raise BadInput("a new session cannot be started here: quit, and start refold again")
 
@@ -29,10 +36,12 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """`choose_model` gives the full name, provider/model, or raises `BadInput`.
 
     The terminal records the choice itself.
-    `remember` makes a setting the default of every session to come. `new_session` opens another session
-    in the same directory; the terminal closes the one it leaves, and any that it
-    asked for; the first one stays its giver's to close as well. `rules`, `mode`, `outside`
-    and `names` are what calls are judged by: from them follows which rule can be offered.
+    `remember` makes a setting the default of every session to come. `new_session` opens
+    another session in the same directory; the terminal closes the one it leaves, and any
+    that it asked for; the first one stays its giver's to close as well. `rules`, `mode`
+    and `facts` are what calls are judged by: from them follows which rule can be offered.
+    `always` saves an allow rule for this folder, in the file `saved_in`. `snapshots` are
+    of the files of this session, for going back; None where none are taken.
     """
 
     model: str = ""  # the one in use until a person chooses another
@@ -44,8 +53,10 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     rules: Sequence[Rule] = ()
     effort: Effort = ""  # until a person chooses another
     mode: Mode = "default"  # until a person chooses another
-    outside: Callable[[str], str | None] = lambda _: None
-    names: Callable[[str], tuple[str, ...]] = lambda _: ()
+    facts: Callable[[], Facts] = Facts
+    always: Callable[[str], None] | None = None
+    saved_in: str = ""
+    snapshots: Callable[[View], Snapshots | None] = _no_snapshots
     history: Path | None = None  # of what was typed; None: not kept
     color: bool | None = None  # None: as the terminal and NO_COLOR say
     notices: Sequence[str] = ()  # said at the start: no sandbox, a journal mended

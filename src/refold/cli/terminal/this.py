@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from refold.cli.terminal.completion import Complete
@@ -16,6 +17,7 @@ def this_terminal(
     color: bool | None = None,
     history: Path | None = None,
     complete: Complete | None = None,
+    cycle: Callable[[], None] = lambda: None,
 ) -> tuple[Screen, Reading]:
     """The line editor where the terminal can do it, whole lines elsewhere."""
     screen = Screen(sys.stdout, look(sys.stdout, os.environ, color))
@@ -23,4 +25,4 @@ def this_terminal(
         return screen, Plain(screen)
     from refold.cli.terminal.lively import Lively
 
-    return screen, Lively(screen, history=history, complete=complete)
+    return screen, Lively(screen, history=history, complete=complete, cycle=cycle)

@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
 import anyio
-from msgspec.structs import replace
 
 from refold.cli.attached import attached
-from refold.cli.terminal import asking
+from refold.cli.terminal.asker import Asker
 from refold.cli.terminal.commands import command_in
 from refold.cli.terminal.floor import Floor
 from refold.cli.terminal.keys import one_by_one
@@ -25,7 +24,6 @@ from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import RefoldError
 from refold.journal.events import Entry
 from refold.journal.fold import View
-from refold.journal.talk import OpenCall
 from refold.session.hub import Watch
 from refold.session.session import Session
 from refold.tools.contract import Picture
@@ -47,13 +45,13 @@ class Work:
     def __init__(
         self, session: Session, around: Surroundings, screen: Screen, reading: Reading
     ) -> None:
-        self._session, self._around = session, around
+        self._session = session
         self._screen, self._reading = screen, reading
         self._showing = Showing(screen, around, lambda: session.view, anyio.current_time)
         self._floor = Floor(lively=reading.lively)
+        self._asker = Asker(session, around, screen, reading)
         self.under_way = False
         self.unsaid = ""  # a command that was typed too early
-        self._question: tuple[str, anyio.CancelScope] | None = None
         self._pressed_at = -math.inf
         self._news = anyio.Event()
         self._shown = 0
@@ -137,31 +135,14 @@ class Work:
 
     async def _ask(self) -> None:
         while True:
-            if (found := self._open_question()) is None:
+            if (found := self._asker.waiting()) is None:
                 await self._next_news()
                 continue
-            await self._caught_up(found.since)
+            await self._caught_up(found.call.since)
             async with self._taken():
-                if self._is_open(found.call.id):
-                    await self._put(found)
-
-    async def _put(self, found: OpenCall) -> None:
-        answer = None
-        with anyio.CancelScope() as scope:
-            self._question = (found.call.id, scope)
-            whole = replace(found, call=self._session.as_made(found.call))
-            answer = await asking.ask(
-                whole, self._session.view, self._around, self._screen, self._reading
-            )
-        self._question = None
-        sent = answer is not None and await asking.send(
-            answer, found.call.id, self._session.inbox
-        )
-        if sent and answer:
-            self._screen.under([(("good" if answer.allowed else "warn", answer.said),)])
-        else:
-            self._screen.under([(("warn", "answered elsewhere"),)])
-        self._showing.asked(found.call.id)
+                if self._asker.is_open(found.id):
+                    await self._asker.put(found)
+                    self._showing.asked(found.id)
 
     async def _listen(self) -> None:
         while True:
@@ -215,18 +196,7 @@ class Work:
 
     def _heed(self, entry: Entry) -> None:
         self._tell()
-        if self._question and not self._is_open(self._question[0]):
-            self._question[1].cancel()
-
-    def _open_question(self) -> OpenCall | None:
-        if self._session.view.turn.stopped:
-            return None
-        return next((c for c in self._session.view.talk.calls if c.stage == "asked"), None)
-
-    def _is_open(self, call_id: str) -> bool:
-        found = self._session.view.talk.call(call_id)
-        stopped = self._session.view.turn.stopped is not None
-        return found is not None and found.stage == "asked" and not stopped
+        self._asker.heed(entry)
 
     async def _caught_up(self, seq: int) -> None:
         while self._shown < seq:

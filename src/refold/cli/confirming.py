@@ -1,0 +1,12 @@
+"""A yes or no of the person who gave a command; a script has said yes by giving it."""
+
+import sys
+
+from refold.cli.out import write
+
+
+def confirmed(question: str) -> bool:
+    if not all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout)):
+        return True
+    write(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

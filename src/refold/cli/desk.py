@@ -1,0 +1,184 @@
+"""What a program at stdin orders, done: words, verdicts, answers, modes, stops.
+
+Everything goes to the session's inbox. An order that cannot be obeyed raises
+`BadInput`; who says so to the program is `stdio`'s business.
+"""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from refold.app import App
+from refold.cli.attached import attached
+from refold.cli.grants import offered
+from refold.cli.orders import (
+    ApprovalResponse,
+    Cancel,
+    Continue,
+    Interrupt,
+    Order,
+    PlanApproval,
+    QuestionResponse,
+    SetMode,
+    UserMessage,
+)
+from refold.errors import BadInput
+from refold.journal.events import Judged
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule, parse
+from refold.session.requests import Permission, Questions, requests
+from refold.session.session import Session
+from refold.tools.contract import Picture
+from refold.values.asked import ASK_USER, asked
+from refold.values.rights import MODES, Mode
+from refold.views.stream import Document, approval_request, question
+
+
+class _Ground(Struct, frozen=True):
+    rules: Sequence[Rule]
+    mode: Mode
+    facts: Callable[[], Facts]
+
+
+class Desk:
+    """What whoever runs the turns has to see to: `mail`, each a turn of its own, and
+    `going_on`, set by an order to continue.
+    """
+
+    def __init__(self, app: App, session: Session) -> None:
+        self.mail: deque[UserMessage] = deque()
+        self.going_on = False
+        self._app, self._session = app, session
+        self._ground = _Ground(app.rules, app.settings.permission_mode, app.facts)
+
+    async def obey(self, order: Order) -> None:
+        match order:
+            case ApprovalResponse():
+                await self._verdict(order)
+            case QuestionResponse():
+                await self._answers(order)
+            case PlanApproval():
+                await self._judge(order)
+            case UserMessage(when="now") if self._session.view.turn.seq:
+                await self.say(order)
+            case UserMessage():
+                self.mail.append(order)
+            case _:
+                await self._steer(order)
+
+    async def say(self, order: UserMessage, shown: Sequence[Picture] = ()) -> None:
+        named, problems = attached(order.text, self._session.view.about.directory)
+        for problem in problems:
+            sys.stderr.write(f"refold: {problem}\n")
+        await self._session.inbox.say(
+            order.text,
+            when=order.when,
+            client_key=order.client_key,
+            pictures=(*shown, *named),
+        )
+
+    async def deny_all(self, reason: str) -> None:
+        """No to everything that waits; a plan can still be judged in another start."""
+        for request in requests(self._session.view):
+            if isinstance(request, Permission | Questions):
+                await self._session.inbox.answer(request.id, allowed=False, reason=reason)
+
+    def request(self, event: Judged) -> Document:
+        """The document about a call that is asked about."""
+        found = self._session.view.talk.call(event.call_id)
+        if found is None:  # it was over before this could be said
+            return approval_request(event)
+        questions = asked(found.call.arguments) if found.call.name == ASK_USER else ()
+        if questions:
+            return question(event, questions)
+        rule = self._offer(Permission(found))
+        return approval_request(event, self._session.as_made(found.call), rule)
+
+    async def _steer(self, order: SetMode | Interrupt | Cancel | Continue) -> None:
+        inbox = self._session.inbox
+        match order:
+            case SetMode(mode):
+                if (found := MODES.get(mode)) is None:
+                    raise BadInput(f"{mode!r} is no mode: {', '.join(MODES)}")
+                await inbox.set_mode(found)
+            case Interrupt(instead):
+                if not await inbox.interrupt(instead=instead) and instead:
+                    await inbox.say(instead, when="next")
+            case Cancel():
+                await inbox.cancel()
+            case Continue():
+                if not self._session.idle or self.mail:
+                    raise BadInput("a turn is under way already")
+                if not self._session.view.talk.messages:
+                    raise BadInput("there is nothing to go on with yet")
+                self.going_on = True
+
+    async def _verdict(self, order: ApprovalResponse) -> None:
+        found = self._waiting(order.call_id, order.hash)
+        if isinstance(found, Questions) and order.allowed:
+            raise BadInput(f"{order.call_id!r} asks questions: say question_response")
+        grant = self._granted(order, found) if order.allowed and order.grant else ""
+        taken = await self._session.inbox.answer(
+            order.call_id,
+            allowed=order.allowed,
+            reason=order.reason,
+            grant=grant,
+            hash_=found.call.hash,
+        )
+        if not taken:
+            raise BadInput(f"the call {order.call_id!r} was answered already")
+
+    async def _answers(self, order: QuestionResponse) -> None:
+        found = self._waiting(order.call_id, order.hash)
+        if not isinstance(found, Questions):
+            raise BadInput(
+                f"{order.call_id!r} asks no questions: say tool_approval_response"
+            )
+        given, questions = len(order.answers), len(found.questions)
+        if given > questions:
+            raise BadInput(
+                f"there are {questions} questions, and {given} answers were given"
+            )
+        taken = await self._session.inbox.answer(
+            order.call_id, allowed=True, answers=order.answers, hash_=found.call.hash
+        )
+        if not taken:
+            raise BadInput(f"the questions {order.call_id!r} were answered already")
+
+    async def _judge(self, order: PlanApproval) -> None:
+        inbox = self._session.inbox
+        if order.approved:
+            taken = await inbox.approve_plan(order.plan, text=order.text)
+        else:
+            taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
+        if not taken:
+            raise BadInput(f"no plan {order.plan} waits to be judged")
+
+    def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
+        for found in requests(self._session.view):
+            if isinstance(found, Permission | Questions) and found.id == call_id:
+                if hash_ and hash_ != found.call.hash:
+                    raise BadInput(
+                        f"the call {call_id!r} is not what it was under that hash: "
+                        "look at its newest request"
+                    )
+                return found
+        raise BadInput(f"no call {call_id!r} waits for an answer")
+
+    def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
+        """The rule that goes with this yes; saved, where it is to hold always."""
+        if order.grant not in ("session", "always"):
+            return str(parse(order.grant, "allow"))
+        rule = self._offer(found)
+        if not rule:
+            raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
+        if order.grant == "always":
+            self._app.workspace.always(rule)
+        return rule
+
+    def _offer(self, found: Permission | Questions) -> str:
+        made = self._session.as_made(found.call.call)
+        tool = next((t for t in self._app.tools if t.spec.name == made.name), None)
+        return offered(found.call, made, tool, self._ground, self._session.view)

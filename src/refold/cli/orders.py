@@ -1,0 +1,113 @@
+"""What a program may say to a session over stdin: one JSON object a line. Pure.
+
+Each type stands in docs/headless.md; a test compares the two. What is done with
+an order is `stdio`'s business.
+"""
+
+import json
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.values.clean import clean
+
+
+class _Order(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """A slip in the name of a field is an error, and not a field that says nothing."""
+
+
+class UserMessage(_Order, frozen=True, tag="user_message"):
+    """Words for the model: a turn of their own, or, `now`, for the one under way."""
+
+    text: str
+    client_key: str = ""  # the same key twice is the same message sent twice
+    when: Literal["next", "now"] = "next"
+
+
+class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
+    """With `hash`, the verdict is on what was shown under it, and on nothing else."""
+
+    call_id: str
+    allowed: bool
+    hash: str = ""
+    reason: str = ""
+    grant: str = ""  # "session" or "always": the rule that was offered; or another rule
+
+
+class QuestionResponse(_Order, frozen=True, tag="question_response"):
+    call_id: str
+    answers: tuple[str, ...]
+    hash: str = ""
+
+
+class PlanApproval(_Order, frozen=True, tag="plan_approval"):
+    """`text` is the plan as it was edited; `feedback` says what to revise."""
+
+    plan: int
+    approved: bool
+    text: str = ""
+    feedback: str = ""
+
+
+class SetMode(_Order, frozen=True, tag="set_mode"):
+    mode: str
+
+
+class Interrupt(_Order, frozen=True, tag="interrupt"):
+    instead: str = ""  # what the model should hear next
+
+
+class Cancel(_Order, frozen=True, tag="cancel"):
+    """Stop the turn, as a program does."""
+
+
+class Continue(_Order, frozen=True, tag="continue"):
+    """Go on where the last turn ended, without new words."""
+
+
+class _Block(Struct, frozen=True):
+    type: str
+    text: str = ""
+
+
+class _Message(Struct, frozen=True):
+    content: str | list[_Block]
+    role: str = "user"
+
+
+class _User(Struct, frozen=True, tag_field="type", tag="user"):
+    """Words as programs send them that were written for another agent."""
+
+    message: _Message
+
+
+Order: TypeAlias = (
+    UserMessage | ApprovalResponse | QuestionResponse | PlanApproval
+    | SetMode | Interrupt | Cancel | Continue
+)  # fmt: skip
+
+
+def order_in(line: bytes) -> Order:
+    """The order that stands in this line. Raises `BadInput` that says what is wrong."""
+    try:
+        found = msgspec.json.decode(_whole(line), type=Order | _User)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"this is no order: {error}") from error
+    return _as_ours(found.message) if isinstance(found, _User) else found
+
+
+def _whole(line: bytes) -> bytes:
+    """The line with each half of a character that stands alone as U+FFFD."""
+    if b"\\ud" not in line.lower():
+        return line
+    return clean(json.dumps(json.loads(line), ensure_ascii=False)).encode()
+
+
+def _as_ours(message: _Message) -> UserMessage:
+    if isinstance(message.content, str):
+        return UserMessage(message.content)
+    if other := next((b.type for b in message.content if b.type != "text"), None):
+        raise BadInput(f"a message may hold text only, and not {other!r}")
+    return UserMessage("\n\n".join(block.text for block in message.content))

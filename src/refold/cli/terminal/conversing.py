@@ -1,0 +1,52 @@
+"""What a slash command is, and what it may use of the conversation it is typed into."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.surroundings import Surroundings
+from refold.session.session import Session
+
+
+class Conversation(Protocol):
+    @property
+    def session(self) -> Session: ...
+    @property
+    def around(self) -> Surroundings: ...
+    @property
+    def screen(self) -> Screen: ...
+    async def change(self, session: Session) -> None:
+        """Go over to another session."""
+        ...
+
+    async def say(self, words: str) -> None:
+        """Words for the model, as if they had been typed."""
+        ...
+
+    async def go(self) -> None:
+        """Do what is to be done by now."""
+        ...
+
+    async def continue_(self) -> None: ...
+    async def ask(self, prompt: str, keys: str) -> str:
+        """The key of `keys` that was pressed, or ""."""
+        ...
+
+    def judge(self) -> None:
+        """Put the plan that waits to the person before the next prompt."""
+        ...
+
+    def quit(self) -> None: ...
+
+
+Does = Callable[[Conversation, str], Awaitable[None]]
+
+
+class Command(Struct, frozen=True):
+    name: str
+    about: str
+    does: Does
+    takes: str = ""
+    aliases: tuple[str, ...] = ()

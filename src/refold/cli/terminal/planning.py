@@ -1,0 +1,43 @@
+"""/plan and /execute: begin to plan, see the plans, and carry one out."""
+
+from refold.cli.terminal.conversing import Conversation
+from refold.engine.judging import mode_of
+from refold.errors import BadInput
+from refold.views.escape import on_one_line
+from refold.views.plans import listed
+
+
+async def plan(here: Conversation, rest: str) -> None:
+    """Begin to plan; with words, they are said at once. A plan that waits is shown."""
+    view = here.session.view
+    if rest == "list":
+        here.screen.lines(listed(view.plans.made, here.screen.room))
+        return
+    on = mode_of(here.around, view) == "plan"
+    if not on:
+        await here.session.inbox.set_mode("plan")
+        here.screen.say("plan: it only looks, and makes a plan for you to approve", "dim")
+    if rest:
+        await here.say(rest)
+    elif view.plans.waiting is not None:
+        here.judge()
+    elif on:
+        here.screen.say("Plan mode is on. /execute or Shift+Tab leaves it.", "dim")
+
+
+async def execute(here: Conversation, rest: str) -> None:
+    """Approve the plan that waits, or just leave plan mode."""
+    if rest:
+        raise BadInput("/execute takes no words: it approves the plan that waits")
+    session = here.session
+    if (waiting := session.view.plans.waiting) is not None:
+        if await session.inbox.approve_plan(waiting.seq):
+            here.screen.say(f"approved: {on_one_line(waiting.title)}", "good")
+            await here.go()
+        return
+    if mode_of(here.around, session.view) != "plan":
+        raise BadInput("There is no plan to carry out. /plan begins one.")
+    before = session.view.rights.before or here.around.mode
+    mode = "default" if before == "plan" else before
+    await session.inbox.set_mode(mode)
+    here.screen.say(f"Plan mode is off. The mode is {mode}.", "dim")

@@ -1,0 +1,93 @@
+"""What a task without a terminal prints, by format. docs/headless.md promises it."""
+
+import sys
+from collections.abc import AsyncIterable, Callable, Iterable
+
+import anyio
+import msgspec
+
+from refold import __version__
+from refold.cli.out import Gone, write
+from refold.errors import JournalError
+from refold.journal.events import Entry, Judged
+from refold.journal.frame import Frame
+from refold.session.session import Session
+from refold.views.result import result
+from refold.views.stream import Document, approval_request, documents, init
+
+
+class Told:
+    """`live`: pieces of answers are told, too. `asked` is the document about a question."""
+
+    def __init__(
+        self,
+        format_: str,
+        session_id: str,
+        *,
+        live: bool,
+        asked: Callable[[Judged], Document] = approval_request,
+    ) -> None:
+        self._format, self._live, self._id, self._asked = format_, live, session_id, asked
+        self.finished, self.gone = anyio.Event(), False
+
+    def begin(self, session: Session) -> None:
+        if self._format == "stream-json":
+            self.lines([init(session.view, self._id, __version__)])
+
+    async def follow(
+        self,
+        frames: AsyncIterable[Frame],
+        session: Session,
+        after: Callable[[Entry], Document | None] = lambda _: None,
+    ) -> None:
+        """Print the news. When nobody reads any more, the turn is stopped.
+
+        `after` gives one more document behind those of an event.
+        """
+        live = self._live or self._format != "stream-json"
+        async for frame in frames:
+            found = list(documents(frame, live=live, asked=self._asked))
+            more = after(frame.item) if isinstance(frame.item, Entry) else None
+            if more is not None:
+                found.append(more)
+            if self._format != "stream-json":
+                _notices(found)
+            elif not self.gone:
+                try:
+                    self.lines(found)
+                except Gone:
+                    self.gone = True
+                    await session.inbox.cancel("nobody reads the output any more")
+        self.finished.set()
+
+    def end(self, document: Document) -> None:
+        if self._format != "text":
+            self.lines([document])
+            return
+        if text := str(document["text"]).rstrip():
+            write(text + "\n")
+        if document["outcome"] not in ("answered", "final", "plan_ready"):
+            sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
+
+    def broken(self, error: BaseException, session: Session, seconds: float) -> None:
+        """The last word, where the journal can take none. Why goes to stderr, too."""
+        if self._format != "text" and isinstance(error, JournalError) and not self.gone:
+            document = result(session.view, self._id, seconds)
+            self.lines([document | {"outcome": "failed", "reason": str(error)}])
+
+    def lines(self, found: Iterable[Document]) -> None:
+        for document in found:
+            write(msgspec.json.encode(document).decode() + "\n")
+
+
+def _notices(found: Iterable[Document]) -> None:
+    for document in found:
+        if document["type"] == "notice":
+            sys.stderr.write(f"refold: {document['text']}\n")
+        elif document["type"] == "retry":
+            wait = (
+                f"; trying again in {document['seconds']:.1f} s"
+                if document["seconds"]
+                else ""
+            )
+            sys.stderr.write(f"refold: {document['reason']}{wait}\n")

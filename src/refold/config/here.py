@@ -1,0 +1,71 @@
+"""All settings that hold in one folder, for whoever opens a session there.
+
+Puts together what `load`, `project` and `folders` know. How a person is asked about a
+new folder is the doors' business.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from refold.config.folders import Folders, State
+from refold.config.layers import MANAGED
+from refold.config.load import Loaded, load
+from refold.config.paths import Paths
+from refold.config.project import Project, project
+from refold.config.settings import Settings
+from refold.errors import BadInput
+from refold.views.escape import on_one_line
+
+
+class Here(NamedTuple):
+    """The settings, and what is to be said of the folder's own."""
+
+    loaded: Loaded
+    project: Project
+    state: State
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def unheeded(self) -> str:
+        """Which settings of the folder do not count, and why; "" if all do."""
+        where = (
+            f"{' and '.join(f.name for f in self.project.files)} in {self.project.folder}"
+        )
+        way = "`refold trust add` shows and takes them, --trust takes them for one start"
+        match self.state:
+            case "unusable":
+                return f"{self.project.problem}; no settings of this folder count"
+            case "new":
+                return f"{on_one_line(where)}: not trusted, so these settings do not count; {way}"
+            case "changed":
+                return f"{on_one_line(where)}: changed since, so these settings do not count; {way}"
+            case _:
+                return ""
+
+
+def load_here(
+    directory: Path,
+    places: Paths,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    *,
+    trust: bool = False,
+    managed: Path = MANAGED,
+) -> Here:
+    """Every layer. With `trust` the folder's own settings count, this time.
+
+    Raises `BadInput`; of a folder that is not trusted nothing does.
+    """
+    folders = Folders(places.folders)
+    found = project(directory, places.settings)
+    if trust and found.problem:
+        raise BadInput(found.problem)
+    state = folders.state(found)
+    if trust and found.files:
+        state = "trusted"
+    between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
+    return Here(load(places.settings, environ, flags, between, managed), found, state)

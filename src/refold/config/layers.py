@@ -1,0 +1,105 @@
+"""What each layer of settings says, key by key, with the place where it is written.
+
+Files, environment and flags are read here, and nothing is judged: whether a
+setting exists, fits, and wins over another is `load`'s business; which files of
+a folder count at all is `folders`'.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from refold.errors import BadInput
+
+MANAGED = Path("/etc/refold/config.toml")  # of whoever looks after the machine
+COMMAND_LINE = "command line"
+_WHOSE = ("user", "managed", "project", "project-local")
+_PREFIX = "REFOLD_"
+_NOT_SETTINGS = frozenset(
+    {"REFOLD_HOME", "REFOLD_MODELS", "REFOLD_PEERS", "REFOLD_REQUIRE_PEERS"}
+)
+_LISTS = ("fallback", "sandbox.writable")
+
+
+class Origin(NamedTuple):
+    """A value, and where it was written: "user /home/x/.config/refold/config.toml"."""
+
+    value: object
+    origin: str
+
+    @property
+    def place(self) -> str:
+        """The same for the beginning of an error: of a file, only its name."""
+        whose, _, file = self.origin.partition(" ")
+        return file if whose in _WHOSE else self.origin
+
+
+Layer: TypeAlias = Iterable[tuple[str, Origin]]
+
+
+def from_file(file: Path, whose: str) -> Layer:
+    try:
+        if file.exists() and not file.is_file():
+            raise BadInput(f"the settings in {file} cannot be read: it is no file")
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the settings in {file} cannot be read: {error}") from error
+    return from_text(text, str(file), f"{whose} {file}")
+
+
+def from_text(text: str, name: str, origin: str) -> Layer:
+    """The settings in a text of TOML. Raises `BadInput` that begins with `name`."""
+    import tomllib  # only who has a file pays for it
+
+    try:
+        found = tomllib.loads(text)
+        return [(key, Origin(value, origin)) for key, value in _dotted(found)]
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{name} is no TOML: {error}") from error
+
+
+def from_environment(environ: Mapping[str, str]) -> Layer:
+    for name, text in sorted(environ.items()):
+        if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and text:
+            key = name.removeprefix(_PREFIX).lower().replace("__", ".")
+            several = key.startswith("permissions.") or key in _LISTS
+            value = tuple(_split(text)) if several else text
+            yield key, Origin(value, f"environment variable {name}")
+
+
+def from_flags(flags: Mapping[str, object]) -> Layer:
+    for key, value in flags.items():
+        if value is not None and value != ():
+            yield key, Origin(value, COMMAND_LINE)
+
+
+def joined(*parts: str) -> str:
+    """A dotted key. A part with a dot of its own stands in quotes, as in TOML."""
+    return ".".join(p if re.fullmatch(r"[\w-]+", p) else f'"{p}"' for p in parts)
+
+
+def parts_of(key: str) -> list[str]:
+    return [part.strip('"') for part in re.findall(r'"[^"]*"|[^."]+', key)]
+
+
+def _split(text: str) -> list[str]:
+    """At commas, but for those that stand within a rule's brackets."""
+    depth, found = 0, [""]
+    for letter in text:
+        depth += (letter == "(") - (letter == ")" and depth > 0)
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+def _dotted(found: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, object]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _dotted(cast("dict[str, Any]", value), f"{before}{joined(name)}.")
+        else:
+            yield f"{before}{joined(name)}", value

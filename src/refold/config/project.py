@@ -1,0 +1,153 @@
+"""The settings that lie in a folder, read with suspicion: they may be anybody's.
+
+They are read once, and what is read is what is shown, trusted and used. They may say
+little: nothing that sends a key elsewhere, runs a program or loosens what holds
+commands. Whether they count at all is `folders`' business.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+
+from msgspec import Struct
+
+from refold.config.layers import Layer, Origin, from_text
+from refold.config.load import checked
+from refold.config.rules import rules_of
+from refold.config.settings import Permissions, Written
+from refold.config.unlinked import small_files
+from refold.errors import BadInput
+from refold.views.escape import on_one_line
+
+DIRECTORY = ".refold"
+_MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
+_WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
+# Any value will do.
+_FREE = frozenset({
+    "models.main", "models.small", "models.big", "models.judge", "effort", "fallback",
+    "permissions.allow", "permissions.ask", "permissions.deny",
+    "limits.steps", "limits.warn", "limits.continuations", "limits.corrections",
+    "limits.repeats", "limits.refusals", "limits.result", "limits.output",
+})  # fmt: skip
+# Only these values.
+_BOUND: Mapping[str, tuple[object, ...]] = {
+    "permission_mode": ("default", "accept-edits", "plan", "rules-only"),
+    "sandbox.profile": ("read-only",),
+    "sandbox.network": (False,),
+}
+_WORDS = {
+    "permissions.allow": "runs unasked: ",
+    "permissions.ask": "asks each time: ",
+    "permissions.deny": "is refused: ",
+}
+
+
+class ProjectFile(Struct, frozen=True):
+    """`name` is as in ".refold/config.toml". `settings` are checked."""
+
+    name: str
+    sha256: str
+    settings: tuple[tuple[str, Origin], ...] = ()
+
+
+class Project(Struct, frozen=True):
+    """`problem` says, in one sentence, why the files cannot be used; "" if they can."""
+
+    folder: str  # links followed
+    files: tuple[ProjectFile, ...] = ()
+    problem: str = ""
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {each.name: each.sha256 for each in self.files}
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(each.settings for each in self.files)
+
+
+def project(directory: Path, own: Path) -> Project:
+    """What lies in `directory`. `own` is the person's settings file, and never a project's.
+
+    Raises nothing that a folder could cause; it takes no link, and waits for no pipe.
+    """
+    folder = os.path.realpath(directory)
+    try:
+        return Project(folder, tuple(_files(folder, own)))
+    except BadInput as error:
+        return Project(folder, problem=str(error))
+
+
+def in_words(found: Project) -> tuple[str, ...]:
+    """What the files say, a line for each setting, fit for a screen."""
+    lines = list[str]()
+    for file in found.files:
+        lines.append(f"{file.name}:")
+        lines += (f"  {line}" for key, o in file.settings for line in _words(key, o.value))
+        if not file.settings:
+            lines.append("  (nothing)")
+    return tuple(lines)
+
+
+def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
+    def is_own(found: os.stat_result) -> bool:
+        """Refold's own home may be this folder."""
+        with suppress(OSError):
+            return os.path.samestat(found, own.stat())
+        return False
+
+    for called, content in small_files(folder, DIRECTORY, tuple(_WHOSE), is_own).items():
+        yield _read(called, _WHOSE[called.removeprefix(f"{DIRECTORY}/")], content)
+
+
+def _read(called: str, whose: str, content: bytes) -> ProjectFile:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"the settings in {called} cannot be read: it is no UTF-8: {error.reason}"
+        ) from error
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
+    found = tuple(
+        _allowed(given, *checked(given, origin), called)
+        for given, origin in from_text(text, called, f"{whose} {called}")
+    )
+    for key, origin in found:
+        if key.startswith("permissions."):
+            name = key.removeprefix("permissions.")
+            rules_of(Permissions(**{name: cast("tuple[Written, ...]", origin.value)}))
+    return ProjectFile(called, sha256(content).hexdigest(), found)
+
+
+def _allowed(given: str, key: str, origin: Origin, called: str) -> tuple[str, Origin]:
+    if key in _FREE:
+        return key, origin
+    bound = _BOUND.get(key, ())
+    if origin.value in bound:
+        return key, origin
+    if bound:
+        may = " or ".join(str(value).lower() for value in bound)
+        raise BadInput(
+            f"{called}: a project may set {given} to {may} only, and not to "
+            f"{_plain(origin.value)}: write it into your own settings if you want it"
+        )
+    raise BadInput(
+        f"{called}: a project must not set {on_one_line(given)[:200]}: write it into your "
+        "own settings if you want it"
+    )
+
+
+def _words(key: str, value: object) -> Iterator[str]:
+    if before := _WORDS.get(key):
+        rules = cast("tuple[Written, ...]", value)
+        yield from (before + on_one_line(each.rule) for each in rules)
+    else:
+        yield f"{key} = {on_one_line(_plain(value))}"
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,49 @@
+"""A snapshot of the files before something may change them, and at the end of a turn.
+
+How files are kept is the place's business; what the journal says of it begins here.
+"""
+
+import anyio
+
+from refold.engine.world import Record, World
+from refold.errors import ToolFailed
+from refold.journal.events import Checkpointed
+from refold.values.live import Waiting
+
+
+def begin_saving(world: World) -> None:
+    """Look at the files while something else takes its time."""
+    if world.snapshots is not None:
+        world.snapshots.begin()
+
+
+async def save_if_changed(world: World, record: Record) -> None:
+    """At the end of a turn: whoever goes back later compares the files with this."""
+    if world.snapshots is not None and world.snapshots.behind:
+        await save(world, record)
+
+
+async def save(world: World, record: Record, *, answer: int = 0) -> None:
+    """Take down how the files are, unless that stands in the journal already.
+
+    `answer`: the one whose calls are about to change something; the first of them
+    saves for all. A snapshot that cannot be taken does not stop the work: it is told.
+    """
+    if world.snapshots is None or (answer and record.view.saved.seq > answer):
+        return
+    try:
+        taken = await world.snapshots.taken()
+        saved = record.view.saved
+        if taken.trees == saved.trees and not saved.disturbed:
+            return
+        changed = await anyio.to_thread.run_sync(
+            world.snapshots.changes, saved.trees, taken.trees
+        )
+    except ToolFailed as error:
+        world.snapshots.failed(str(error))
+        record.tell(Waiting(0, f"no checkpoint: {error}"))
+        return
+    # What is different at the first look of a turn was done by somebody else.
+    ours = saved.seq > record.view.turn.seq
+    news = tuple((change.path, change.kind) for change in changed if ours)
+    await record(Checkpointed(taken.trees, taken.left_out, news), by="place")

@@ -1,0 +1,153 @@
+"""The `permissions` of a settings file of Claude Code, in our words.
+
+What cannot be said exactly is left out of what is allowed, made wider in what is
+forbidden, and told either way. Reading the file, and asking the person whether these
+rules are wanted, is somebody else's.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.permissions.families import ours
+from refold.permissions.rules import parse
+from refold.values.rights import Mode, Verdict
+
+_MODES: dict[str, Mode] = {
+    "default": "default",
+    "acceptEdits": "accept-edits",
+    "plan": "plan",
+    "bypassPermissions": "bypass",
+    "dontAsk": "rules-only",
+}
+_RULE = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
+_FILES = frozenset(("read_file", "edit_file", "glob", "grep", "list_files"))
+_KNOWN = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirectories"])
+
+
+class Carried(Struct, frozen=True):
+    """Rule texts of ours. `left` says in a sentence each what was left out or changed."""
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    mode: Mode | None = None
+    directories: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+def carried_over(permissions: Mapping[str, object]) -> Carried:
+    """`permissions` is the object of that name in a `settings.json`, as JSON gives it."""
+    left = [f"{key!r} has no meaning here" for key in permissions if key not in _KNOWN]
+    kept: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
+    for verdict, texts in kept.items():
+        for written in _texts(permissions.get(verdict), verdict, left):
+            texts += _one(written, verdict, left)
+    mode = permissions.get("defaultMode")
+    if mode is not None and not (isinstance(mode, str) and mode in _MODES):
+        left.append(f"there is no mode like {mode!r}")
+    if mode == "bypassPermissions":
+        left.append(
+            "a settings file cannot switch to bypass: start with --permission-mode bypass"
+        )
+        mode = None
+    return Carried(
+        tuple(dict.fromkeys(kept["allow"])),
+        tuple(dict.fromkeys(kept["ask"])),
+        tuple(dict.fromkeys(kept["deny"])),
+        _MODES.get(mode) if isinstance(mode, str) else None,
+        tuple(
+            _texts(permissions.get("additionalDirectories"), "additionalDirectories", left)
+        ),
+        tuple(left),
+    )
+
+
+def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        left.append(f"{name!r} is no list")
+        return ()
+    items = cast("list[object]", value)
+    left += (
+        f"{item!r} in {name!r} is no text" for item in items if not isinstance(item, str)
+    )
+    return [item for item in items if isinstance(item, str)]
+
+
+def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
+    found = _RULE.fullmatch(written.strip())
+    if not found:
+        left.append(f"{written!r} is no rule")
+        return []
+    name, pattern = ours(found[1]), found[2] or ""
+    if name == "bash":
+        text = _command(pattern, verdict, written, left)
+    elif name in _FILES:
+        text = _file(name, pattern, verdict, written, left)
+    elif name == "web_fetch" and pattern not in ("", "*"):
+        text = f"web_fetch({pattern})"
+    elif pattern in ("", "*"):
+        text = name
+    else:
+        text = name if verdict != "allow" else ""
+        left.append(_changed(written, text, f"rules for {name} take no pattern here"))
+    try:
+        return [str(parse(text, verdict))] if text else []
+    except BadInput as error:
+        left.append(f"{written!r} was left out: {error}")
+        return []
+
+
+def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
+    if pattern in ("", "*", ":*"):
+        return "bash"
+    if pattern.endswith(":*") or "*" not in pattern:
+        return f"bash({pattern})"
+    words = pattern.split()
+    if all("*" not in word for word in words[:-1]) and words[-1] == "*":
+        return f"bash({pattern})"
+    # There a star may stand for several words, here for a part of one.
+    if verdict == "allow":
+        left.append(
+            f"{written!r} keeps to whole words here: a * in it stands for no blanks"
+        )
+        return f"bash({pattern})"
+    start = " ".join(words[: next(at for at, word in enumerate(words) if "*" in word)])
+    text = f"bash({start} *)" if start else f"bash({words[0]} *)"
+    left.append(_changed(written, text, "a * in the middle stands for whole words here"))
+    return text
+
+
+def _file(name: str, pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
+    tool = {"read_file": "read", "edit_file": "edit"}.get(name, name)
+    if tool in ("glob", "grep", "list_files"):
+        tool = "read" if verdict != "allow" else tool
+    if pattern in ("", "*", "**"):
+        return tool
+    if re.search(r"[\[\]!{}\\]", pattern):
+        if verdict == "allow":
+            left.append(
+                _changed(
+                    written, "", "its brackets, braces or signs mean something else here"
+                )
+            )
+            return ""
+        pattern = re.sub(r"\[[^\]]*\]|\{[^}]*\}|[\\!\[\]{}]+", "*", pattern)
+        left.append(
+            _changed(written, f"{tool}({pattern})", "its brackets or braces became *")
+        )
+    if pattern.startswith("//"):
+        return f"{tool}({pattern})"
+    if pattern.startswith("/"):  # from the folder of the settings, which is the workspace
+        return f"{tool}(.{pattern})"
+    return f"{tool}({pattern})"
+
+
+def _changed(written: str, text: str, why: str) -> str:
+    became = f"became {text!r}" if text else "was left out"
+    return f"{written!r} {became}: {why}"

@@ -1,0 +1,248 @@
+"""May this command run? Every part of it is judged, and how far it is to be confined.
+
+The order is that of `decide`. What a command line says is found out in `shell`.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct, structs
+
+from refold.permissions import paths
+from refold.permissions.facts import Decision, Facts, Touch
+from refold.permissions.families import ours, reads, writes
+from refold.permissions.matching import LEAVE_PLAN, about, said_by
+from refold.permissions.protected import protected
+from refold.permissions.rules import Rule
+from refold.permissions.shell.covering import covers
+from refold.permissions.shell.forbidding import Held, holds
+from refold.permissions.shell.git import steers
+from refold.permissions.shell.harm import catastrophe
+from refold.permissions.shell.looking import Looked, survey
+from refold.permissions.shell.named import Named, named
+from refold.permissions.shell.running import Running, running
+from refold.permissions.shell.script import Script, read
+from refold.values.rights import Confines, Mode, Verdict
+
+
+class _Command(Struct, frozen=True):
+    """What was found out about a command, once for all that judge it."""
+
+    touch: Touch
+    cwd: str
+    found: Running
+    files: tuple[Named, ...]
+    looked: tuple[Looked, ...]
+
+    @property
+    def looks(self) -> bool:
+        quiet = bool(self.looked) and not any(p.problem for p in self.looked)
+        return quiet and not self.touch.network
+
+    @property
+    def problem(self) -> str:
+        if self.touch.network and not any(p.problem for p in self.looked):
+            return "it wants to reach the network"
+        told = "it is more than plain words, or cannot be read for certain"
+        return next((p.problem for p in self.looked if p.problem), told)
+
+
+def decide_command(
+    touch: Touch, mode: Mode, rules: Sequence[Rule], facts: Facts
+) -> Decision:
+    command = _learned(touch, rules, facts)
+    confines = _confines(command, mode, facts)
+    decision = (
+        _planning(command, mode, rules, facts)
+        or _ruled(command, "deny", rules, facts)
+        or _ruled(command, "ask", rules, facts)
+        or _grave(command, facts)
+        or _by_mode(mode)
+        or _looking(command, mode)
+        or _allowed(command, rules, mode)
+        or _asked(command)
+    )
+    return structs.replace(decision, confines=_joined(confines, decision.confines))
+
+
+def _learned(touch: Touch, rules: Sequence[Rule], facts: Facts) -> _Command:
+    cwd = posixpath.normpath(posixpath.join(facts.roots[0], touch.cwd or "."))
+    found = running(touch.subject)
+    given = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
+
+    def free(real: str) -> bool:
+        return not facts.outside(real) or any(
+            paths.allows(r.pattern, real, facts) for r in given
+        )
+
+    looked = survey(touch.subject, cwd, facts, free)
+    if found.broken or found.hidden or not _agree(looked, read(touch.subject)):
+        looked = ()
+    return _Command(touch, cwd, found, tuple(named(found, cwd, facts)), looked)
+
+
+def _agree(looked: Sequence[Looked], script: Script) -> bool:
+    """Do the strict reading and the grammar see the same commands?"""
+    mine = [part.part.values for part in looked]
+    theirs = [[word.text for word in simple.words] for simple in script.commands]
+    return len(mine) == len(theirs) and all(
+        one == other or one[0] == other[0] == "["
+        for one, other in zip(mine, theirs, strict=True)
+    )
+
+
+def _ruled(
+    command: _Command,
+    verdict: Verdict,
+    rules: Sequence[Rule],
+    facts: Facts,
+    *,
+    sure: bool = False,
+) -> Decision | None:
+    """A rule that may speak of what is hidden makes a person look, at least."""
+    unsure: Rule | None = None
+    for rule, held in _held(command, verdict, rules, facts):
+        if held == "yes":
+            return said_by(rule)
+        unsure = unsure or (rule if held == "maybe" else None)
+    if sure or not unsure:
+        return None
+    reason = (
+        f"the rule {unsure} says {verdict}, and it cannot be seen whether this "
+        f"command is what it means: spell out its words"
+    )
+    return Decision("ask", str(unsure), unsure.source, reason, once=True)
+
+
+def _held(
+    command: _Command, verdict: Verdict, rules: Sequence[Rule], facts: Facts
+) -> Iterator[tuple[Rule, Held]]:
+    for rule in about(rules, verdict, command.touch):
+        yield rule, holds(rule.pattern, command.touch.subject) if rule.pattern else "yes"
+    for rule in rules:
+        if rule.verdict != verdict or not rule.pattern or ours(rule.tool) == "bash":
+            continue
+        if reads(rule.tool):
+            yield rule, _names(rule, command.files, facts)
+        if writes(rule.tool):
+            written = [n for n in command.files if n.writes]
+            yield rule, _names(rule, written, facts)
+
+
+def _names(rule: Rule, files: Sequence[Named], facts: Facts) -> Held:
+    answers = {
+        paths.forbids(rule.pattern, path, facts)
+        for file in files
+        for path in {file.path, file.real, *_below(file)}
+        if not path.startswith("\0")
+    }
+    return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
+
+
+def _below(file: Named) -> tuple[str, ...]:
+    return (file.real.rstrip("/") + "/\0",) if file.deep else ()
+
+
+def _grave(command: _Command, facts: Facts) -> Decision | None:
+    if reason := catastrophe(command.found, command.cwd, facts):
+        return Decision(
+            "ask", reason=f"{reason}, so it is asked about in every mode", once=True
+        )
+    if reason := _steers_git(command):
+        return Decision(
+            "ask", reason=f"{reason}, so it is asked about in every mode", once=True
+        )
+    opened = tuple(dict.fromkeys(_protected(command, facts)))
+    if not opened:
+        return None
+    reason = (
+        f"it names {opened[0]}, which is protected: it holds secrets or decides what runs"
+    )
+    return Decision("ask", reason=reason, once=True, confines=Confines(opened=opened))
+
+
+def _protected(command: _Command, facts: Facts) -> Iterator[str]:
+    for file in command.files:
+        for path in (file.real, file.path):
+            if path.startswith("/") and protected(path, facts, writes=not file.looks):
+                yield file.real
+                break
+
+
+def _steers_git(command: _Command) -> str:
+
+    for words in command.found.commands:
+        values = [w.text for w in words]
+        if values[0].rsplit("/", 1)[-1] == "git" and (word := steers(values)):
+            return f"git {word} can make git run other programs"
+    return ""
+
+
+def _planning(
+    command: _Command, mode: Mode, rules: Sequence[Rule], facts: Facts
+) -> Decision | None:
+    """Said before anything is asked about; only a deny rule that surely holds comes first."""
+    if mode != "plan" or command.looks:
+        return None
+    why = f"in plan mode only commands that look may run, and {command.problem}"
+    planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
+    return _ruled(command, "deny", rules, facts, sure=True) or planned
+
+
+def _by_mode(mode: Mode) -> Decision | None:
+    if mode == "bypass":
+        return Decision("allow", reason="everything runs unasked in mode bypass")
+    return None
+
+
+def _looking(command: _Command, mode: Mode) -> Decision | None:
+    if mode == "rules-only" or not command.looks:
+        return None
+    return Decision("allow", reason="every part of it only looks, inside the workspace")
+
+
+def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:
+    given = about(rules, "allow", command.touch)
+    if whole := next((r for r in given if not r.pattern), None):
+        return said_by(whole)
+    used = list[Rule]()
+    for part in command.looked:
+        rule = _covering(part, given)
+        free = part.goes or (not part.problem and mode != "rules-only")
+        if rule is None and not free:
+            return None
+        used += [rule] if rule else []
+    return said_by(used[0]) if used else None
+
+
+def _covering(part: Looked, given: Sequence[Rule]) -> Rule | None:
+    if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
+        # Another directory can be another repository, with settings of its own.
+        return None
+    return next((r for r in given if covers(r.pattern, part.part)), None)
+
+
+def _asked(command: _Command) -> Decision:
+    return Decision("ask", reason=f"no rule allows this command, and {command.problem}")
+
+
+def _confines(command: _Command, mode: Mode, facts: Facts) -> Confines:
+    writing = not command.looks and mode != "plan"
+    opened = _for_git(command, facts) if writing else ()
+    return Confines(writes=writing, network=command.touch.network, opened=opened)
+
+
+def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
+    """git writes its own settings and hooks, if nobody else gets to run beside it."""
+    only_git = bool(command.looked) and all(
+        p.part.values[0] == "git" or not p.problem for p in command.looked
+    )
+    if not only_git or not any(p.part.values[0] == "git" for p in command.looked):
+        return ()
+    bases = dict.fromkeys((command.cwd, *facts.roots))
+    return tuple(f"{b.rstrip('/')}/.git/{n}" for b in bases for n in ("config", "hooks"))
+
+
+def _joined(one: Confines, other: Confines) -> Confines:
+    opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
+    return Confines(one.writes, one.network, opened)

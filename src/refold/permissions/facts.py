@@ -1,0 +1,78 @@
+"""What a call would do, and what is known of the place: all that a verdict rests on.
+
+Gathered by whoever asks for a verdict; nothing here decides anything.
+"""
+
+from collections.abc import Callable
+from posixpath import join, normpath
+
+from msgspec import Struct
+
+from refold.values.rights import Confines, Verdict
+from refold.values.tools import Effect
+
+
+class Target(Struct, frozen=True):
+    """A file that a call names, and where that leads: absolute, links followed."""
+
+    path: str
+    real: str
+
+
+class Touch(Struct, frozen=True):
+    """What a call would do, as far as permission is concerned.
+
+    `subject` is what it is about where that is no file: a command line, an address.
+    `cwd` is where a command runs, absolute; "" for the first root.
+    """
+
+    tool: str
+    effect: Effect
+    subject: str = ""
+    files: tuple[Target, ...] = ()
+    cwd: str = ""
+    network: bool = False  # a command that is to reach the network
+
+
+def as_written(path: str) -> str:
+    """For places without links."""
+    return normpath(join("/", path))
+
+
+class Facts(Struct, frozen=True):
+    """The place, as far as permission is concerned.
+
+    `roots` are the directories of the workspace, absolute and with links followed;
+    relative paths start from the first. `own` are directories of refold's own: keys,
+    settings, sessions. `follow` gives where a path leads: absolute, links and `..`
+    followed; it need not exist. With `sandboxed` a command can be kept from writing.
+    """
+
+    roots: tuple[str, ...] = ("/",)
+    home: str = ""
+    own: tuple[str, ...] = ()
+    sandboxed: bool = False
+    follow: Callable[[str], str] = as_written
+
+    def outside(self, real: str) -> bool:
+        """Does this path, links followed, lie below none of the roots?"""
+        return not any(below(real, root) for root in self.roots)
+
+
+class Decision(Struct, frozen=True):
+    """A verdict. `rule` in `source` decided, or, if that is "", what `reason` says.
+
+    With `once`, a person may say yes to this one call and to no more.
+    """
+
+    verdict: Verdict
+    rule: str = ""
+    source: str = ""
+    reason: str = ""
+    once: bool = False
+    confines: Confines = Confines()
+
+
+def below(real: str, root: str) -> bool:
+    """Is `real` the directory `root`, or in it? Both absolute, links followed."""
+    return real == root or real.startswith(root.rstrip("/") + "/")

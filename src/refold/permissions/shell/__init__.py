@@ -1,0 +1,1 @@
+"""Command lines: read with a grammar, judged part by part. Nothing here runs one."""

@@ -1,0 +1,131 @@
+"""Does a deny or ask rule for commands hold for a script? It looks everywhere.
+
+A rule is held against each command that may run. Where the script hides its words, the
+answer can be "maybe"; then whoever judges must not let it pass unasked.
+"""
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from refold.permissions.shell.covering import pattern_words
+from refold.permissions.shell.running import Running, running
+from refold.permissions.shell.words import GAP, MARKS, Word
+
+Held: TypeAlias = Literal["no", "maybe", "yes"]
+
+_SPLIT = re.compile(r"[;&|()<>{}`$\n]+")
+_BRACES = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
+_QUOTES = str.maketrans("", "", "'\"\\")
+
+
+def holds(pattern: str, text: str) -> Held:
+    """`pattern` as in `git push *`."""
+    wanted = pattern_words(pattern)
+    found = running(text)
+    answers = {_matches(wanted, command) for command in found.commands}
+    if "yes" in answers or (found.broken and _crudely(wanted, text)):
+        return "yes"
+    hides = "maybe" in answers or found.hidden or found.broken
+    return "maybe" if hides else "no"
+
+
+def _matches(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
+    value = command[0].value
+    if MARKS.search(value) and _without_name(wanted, command):
+        # Its name is hidden, and all that is to be seen is as the rule says.
+        return "yes"
+    names = {value, value.rsplit("/", 1)[-1], value.rsplit("/", 1)[-1].casefold()}
+    answers = {_words(wanted, (Word(n, many=command[0].many), *command[1:])) for n in names}
+    return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
+
+
+def _without_name(wanted: Sequence[str], command: tuple[Word, ...]) -> bool:
+    if not could(wanted[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]):
+        return False
+    return (
+        _words(("*x*", *wanted[1:]), (Word("x"), *command[1:]), more=_more(wanted)) == "yes"
+    )
+
+
+def _more(wanted: Sequence[str]) -> bool:
+    return wanted[-1].endswith("*")
+
+
+def _words(
+    wanted: Sequence[str], given: tuple[Word, ...], *, more: bool | None = None
+) -> Held:
+    more = _more(wanted) if more is None else more
+    pattern = wanted[:-1] if wanted[-1] == "*" else wanted
+    sure = True
+    for at, want in enumerate(pattern):
+        if at >= len(given):
+            return "no"
+        if given[at].many:
+            return "maybe"
+        match = could(want, given[at].value)
+        if not match:
+            return "no"
+        sure = sure and given[at].known
+    if len(given) > len(pattern) and not more:
+        return "maybe" if all(w.many for w in given[len(pattern) :]) else "no"
+    return "yes" if sure else "maybe"
+
+
+def could(pattern: str, value: str) -> bool:
+    """Can `value`, whose marks stand for anything, be a text that `pattern` matches?"""
+    if not MARKS.search(value):
+        return fnmatchcase(value, pattern)
+    return meets(
+        tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), MARKS.sub(GAP, value)
+    )
+
+
+@lru_cache(maxsize=1024)
+def meets(pattern: tuple[str, ...], value: str) -> bool:
+    """Is there a text for both? A gap in `value` is any text; `pattern` is of shell globs."""
+    reached = {0}
+    reached = _past_stars(pattern, reached)
+    for char in value:
+        if char == GAP:
+            reached = set(range(min(reached), len(pattern) + 1))
+            continue
+        then = set[int]()
+        for at in reached:
+            if at == len(pattern):
+                continue
+            if pattern[at] == "*":
+                then.add(at)
+            elif fnmatchcase(char, pattern[at]):
+                then.add(at + 1)
+        reached = _past_stars(pattern, then)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _past_stars(pattern: tuple[str, ...], reached: set[int]) -> set[int]:
+    found = set(reached)
+    for at in sorted(reached):
+        here = at
+        while here < len(pattern) and pattern[here] == "*":
+            here += 1
+            found.add(here)
+    return found
+
+
+def _crudely(wanted: Sequence[str], text: str) -> bool:
+    """For what the grammar cannot read: cut at whatever could cut, quotes ignored."""
+    spread = _BRACES.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
+    parts = (p.translate(_QUOTES).split() for p in _SPLIT.split(spread))
+    return any(
+        _matches(wanted, tuple(map(Word, part[at:]))) == "yes"
+        for part in parts
+        for at in range(len(part))
+    )
+
+
+def opaque(found: Running) -> bool:
+    return found.broken or found.hidden

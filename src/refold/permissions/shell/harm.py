@@ -1,0 +1,145 @@
+"""Commands that are asked about in every mode: those that can end a machine, a home or a workspace.
+
+Made for what forbids: it looks at everything that may run, and guesses for the worst.
+"""
+
+import posixpath
+import re
+
+from refold.permissions.facts import Facts, below
+from refold.permissions.shell.named import places_of
+from refold.permissions.shell.running import Running, name_of
+from refold.permissions.shell.words import GAP, HOME, MARKS, STAR, Word
+
+_FATAL = frozenset({
+    "sudo", "doas", "su", "pkexec", "run0", "shutdown", "reboot", "halt", "poweroff", "mke2fs",
+    "fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "wipefs", "blkdiscard", "telinit",
+    "mkswap", "cryptsetup", "vgremove", "lvremove", "pvremove", "zpool", "kexec", "badblocks",
+})  # fmt: skip
+_REMOVES = frozenset(("rm", "rmdir", "shred", "unlink", "mv", "srm", "rimraf", "trash"))
+_RECURSES = frozenset(("chmod", "chown", "chgrp", "setfacl"))
+_STOPS = frozenset(
+    ["poweroff", "reboot", "halt", "suspend", "hibernate", "kexec", "rescue", "emergency"]
+)
+_TOP = frozenset(
+    [
+        "/bin",
+        "/boot",
+        "/dev",
+        "/etc",
+        "/home",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/opt",
+        "/proc",
+        "/root",
+        "/run",
+        "/sbin",
+        "/srv",
+        "/sys",
+        "/usr",
+        "/var",
+        "/Users",
+        "/System",
+        "/Library",
+        "/Applications",
+        "/Volumes",
+    ]
+)
+_FOUND = frozenset(("-delete", "-exec", "-execdir", "-ok", "-okdir"))
+_CHOOSING = frozenset(
+    [
+        "-name",
+        "-iname",
+        "-path",
+        "-ipath",
+        "-wholename",
+        "-regex",
+        "-iregex",
+        "-mtime",
+        "-mmin",
+        "-size",
+        "-newer",
+        "-empty",
+        "-user",
+        "-perm",
+        "-atime",
+        "-ctime",
+    ]
+)
+_DEVICE = re.compile(
+    r"(?:.*[=@])?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|dm-|md\d|loop|nbd|disk/|mapper/|mem$|kmem$|"
+    r"port$|sg\d|rdisk|kmsg|watchdog)"
+)
+
+
+def catastrophe(found: Running, cwd: str, facts: Facts) -> str:
+    """What is so grave about it, as in "it removes /"; "" if nothing is."""
+    if found.bomb:
+        return "it starts itself over and over"
+    places = places_of(found, cwd, facts)
+    for redirect in found.redirects:
+        if redirect.writes and _DEVICE.match(redirect.target.value):
+            return f"it writes to the device {redirect.target.text}"
+    for command in found.commands:
+        if reason := _grave(command, places, facts):
+            return reason
+    return ""
+
+
+def _grave(command: tuple[Word, ...], places: tuple[str, ...], facts: Facts) -> str:
+    name, values = name_of(command), [w.value for w in command[1:]]
+    if name in _FATAL or name.startswith("mkfs"):
+        return f"it runs {name}"
+    if name == "systemctl" and _STOPS & set(values):
+        return "it stops the machine"
+    if name == "init" and values[:1] in (["0"], ["6"]):
+        return "it stops the machine"
+    if name == "kill" and values[-1:] == ["-1"]:
+        return "it ends every process"
+    if device := next((w.text for w in command[1:] if _DEVICE.match(w.value)), ""):
+        return f"it names the device {device}" if name not in ("ls", "df", "stat") else ""
+    removes = name in _REMOVES or (name in _RECURSES and _recursive(values))
+    if name == "find":
+        removes = any(v in _FOUND for v in values) and not (_CHOOSING & set(values))
+    if removes or MARKS.search(name):
+        for value in values:
+            if grave := _target(value, places, facts):
+                return f"it removes or changes all of {grave}"
+    return ""
+
+
+def _recursive(values: list[str]) -> bool:
+    return any(
+        v == "--recursive" or re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*", v) for v in values
+    )
+
+
+def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
+    """The grave thing that a word names, "" if it names none."""
+    if not value or value.startswith("-"):
+        return ""
+    value = value.replace(STAR, "*").replace(HOME, facts.home or "/")
+    if GAP in value:
+        # What is empty by mistake leaves the rest: `"$X"/` and `$X/*`.
+        value = value.replace(GAP, "")
+        if not re.fullmatch(r"/+(?:\*|\.\*)?", value):
+            return ""
+    folder, _, last = value.rpartition("/")
+    if last in ("*", ".*", "{*,.*}"):
+        value = folder or ("/" if value.startswith("/") else ".")
+    if MARKS.search(value) or "*" in value:
+        return ""
+    for place in places:
+        named = posixpath.normpath(posixpath.join(place, value))
+        for path in (named, posixpath.normpath(facts.follow(named))):
+            if _is_grave(path, facts):
+                return path
+    return ""
+
+
+def _is_grave(path: str, facts: Facts) -> bool:
+    path = "/" + path.lstrip("/")
+    kept = [*facts.roots, *facts.own, *([facts.home] if facts.home else [])]
+    return path in _TOP or any(below(k, path) for k in kept if k != "/") or path == "/"

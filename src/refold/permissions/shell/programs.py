@@ -1,0 +1,208 @@
+"""The programs that only look, whatever their arguments, as long as their form is kept.
+
+Left out of a form is every option that writes, runs a program, reads names of files
+out of a file, follows links on its way, or never ends. How forms are written: `options`.
+"""
+
+LOOKING: dict[str, str] = {
+    "ls": "-1aAbBcCdfFgGhiklmnNopqQrRsStuUvxXZ -I: -w: -T: --all --almost-all --author "
+    "--escape --block-size= --ignore-backups --color=? --directory --classify=? --file-type "
+    "--format= --full-time --group-directories-first --no-group --human-readable --si "
+    "--hide= --indicator-style= --inode --ignore= --kibibytes --numeric-uid-gid --literal "
+    "--hide-control-chars --quote-name --quoting-style= --reverse --recursive --size "
+    "--sort= --time= --time-style= --tabsize= --width= --zero --context",
+    "cat": "-AbeEnstTuv --number --show-all --number-nonblank --show-ends --squeeze-blank "
+    "--show-tabs --show-nonprinting",
+    "head": "-qvz -n: -c: # --lines= --bytes= --quiet --silent --verbose --zero-terminated",
+    "tail": "-qvz -n: -c: # --lines= --bytes= --quiet --silent --verbose --zero-terminated",
+    "wc": "-clmwL --bytes --chars --lines --words --max-line-length --total=",
+    "sort": "-bdfgiMhnRrVcCmsuz -k: -t: --ignore-leading-blanks --dictionary-order "
+    "--ignore-case --general-numeric-sort --ignore-nonprinting --month-sort --debug "
+    "--human-numeric-sort --numeric-sort --random-sort --reverse --sort= --version-sort "
+    "--check=? --merge --stable --unique --zero-terminated --key= --field-separator= "
+    "--parallel=",
+    "uniq": "-cdDiuz -f: -s: -w: --count --repeated --all-repeated=? --ignore-case --unique "
+    "--zero-terminated --skip-fields= --skip-chars= --check-chars= --group=? @<1",
+    "cut": "-nsz -b: -c: -d: -f: --bytes= --characters= --delimiter= --fields= --complement "
+    "--only-delimited --output-delimiter= --zero-terminated",
+    "diff": "-abBcdeEHiNnpqstTuwyZ -U: -C: -I: -x: -W: -L: -F: -S: --normal --brief --rcs "
+    "--report-identical-files --unified=? --context=? --side-by-side --width= --left-column "
+    "--suppress-common-lines --show-c-function --show-function-line= --label= --expand-tabs "
+    "--initial-tab --tabsize= --no-dereference --new-file --exclude= --ignore-case "
+    "--ignore-tab-expansion --ignore-trailing-space --ignore-space-change --ignore-all-space "
+    "--ignore-blank-lines --ignore-matching-lines= --text --strip-trailing-cr --minimal "
+    "--color=?",
+    "stat": "-ft -c: --format= --printf= --terse --file-system",
+    "file": "-bhikrN0n -F: --brief --no-dereference --mime --mime-type --mime-encoding "
+    "--extension --keep-going --raw --no-pad --print0 --no-buffer --separator=",
+    "pwd": "-LP @<0",
+    "true": "@<0",
+    "false": "@<0",
+    ":": "@<0",
+    "tree": "-adfipqshugDFQNSACJXnrtcUv -L: -P: -I: --noreport --dirsfirst --filesfirst "
+    "--prune --gitignore --du --timefmt= --filelimit= --inodes --device --sort= --si "
+    "--charset= --matchdirs --ignore-case --metafirst",
+    "which": "-as @none",
+    "type": "-aftpP @none",
+    "basename": "-az -s: --suffix= --multiple --zero @none",
+    "dirname": "-z --zero @none",
+    "realpath": "-emPLqsz --canonicalize-existing --canonicalize-missing --logical "
+    "--physical --quiet --strip --no-symlinks --zero --relative-to= --relative-base=",
+    "readlink": "-femnqsvz --canonicalize --canonicalize-existing --canonicalize-missing "
+    "--no-newline --quiet --silent --verbose --zero",
+    "md5sum": "-btz --binary --text --tag --zero",
+    "sha1sum": "-btz --binary --text --tag --zero",
+    "sha224sum": "-btz --binary --text --tag --zero",
+    "sha256sum": "-btz --binary --text --tag --zero",
+    "sha384sum": "-btz --binary --text --tag --zero",
+    "sha512sum": "-btz --binary --text --tag --zero",
+    "b2sum": "-btz -l: --binary --text --tag --zero --length=",
+    "cksum": "-z -a: -l: --algorithm= --length= --untagged --tag --zero",
+    "sum": "-rs --sysv",
+    "du": "-0abchkmsSxl -d: -t: -B: --all --apparent-size --bytes --total --human-readable "
+    "--max-depth= --summarize --si --one-file-system --separate-dirs --threshold= --time=? "
+    "--time-style= --block-size= --null --exclude= --count-links --inodes",
+    "df": "-ahHiklPT -t: -x: -B: --all --human-readable --si --inodes --portability "
+    "--print-type --total --type= --exclude-type= --local --output=? @none",
+    "uname": "-asnrvmpio --all --kernel-name --nodename --kernel-release --kernel-version "
+    "--machine --processor --hardware-platform --operating-system @<0",
+    "id": "-agGnruzZ --user --group --groups --name --real --zero @none @<1",
+    "whoami": "@<0",
+    "hostname": "@<0",
+    "arch": "@<0",
+    "nproc": "--all --ignore= @<0",
+    "uptime": "-ps --pretty --since @<0",
+    "nl": "-p -b: -d: -f: -h: -i: -l: -n: -s: -v: -w: --body-numbering= --number-format= "
+    "--number-separator= --number-width= --starting-line-number= --line-increment=",
+    "tac": "-br -s: --before --regex --separator=",
+    "rev": "",
+    "fold": "-bs -w: --bytes --spaces --width=",
+    "column": "-tx -s: -o: -c: --table --separator= --output-separator=",
+    "comm": "-123z --check-order --nocheck-order --output-delimiter= --total "
+    "--zero-terminated",
+    "paste": "-sz -d: --delimiters= --serial --zero-terminated",
+    "tr": "-cCdst --complement --delete --squeeze-repeats --truncate-set1 @none",
+    "seq": "-w -f: -s: --equal-width --format= --separator= # @none",
+    "xxd": "-abeEipuC -c: -g: -l: -s: -o: @<1",
+    "od": "-abcdfilosxv -A: -j: -N: -S: -t: -w? --address-radix= --skip-bytes= --read-bytes= "
+    "--strings=? --format= --output-duplicates --width=?",
+    "hexdump": "-bcCdovx -n: -s: -e:",
+    "hd": "-bcCdovx -n: -s: -e:",
+    "cmp": "-bls -i: -n: --print-bytes --verbose --quiet --silent --bytes= "
+    "--ignore-initial= @<2",
+    "strings": "-a -n: -t: -e: --all --bytes= --radix= --encoding=",
+    "tsort": "",
+    "expand": "-i -t: --initial --tabs=",
+    "unexpand": "-a -t: --all --first-only --tabs=",
+}
+
+_GREP = (
+    "-EFGPivwxyclLoqsbHhnTUzraIZ -A: -B: -C: -m: -e: # --extended-regexp --fixed-strings "
+    "--basic-regexp --perl-regexp --regexp= --ignore-case --no-ignore-case --word-regexp "
+    "--line-regexp --invert-match --count --color=? --colour=? --files-without-match "
+    "--files-with-matches --max-count= --only-matching --quiet --silent --no-messages "
+    "--byte-offset --with-filename --no-filename --label= --line-number --initial-tab "
+    "--null --after-context= --before-context= --context= --text --binary-files= "
+    "--exclude= --exclude-dir= --include= --recursive --line-buffered --null-data @rest"
+)
+
+# The first word is a pattern, unless an option has given it.
+SEARCHING: dict[str, str] = {
+    "grep": _GREP,
+    "egrep": _GREP,
+    "fgrep": _GREP,
+    "rg": "-iSsvwxcFPnNHIlo0pqahuUb. -A: -B: -C: -e: -g: -m: -t: -T: -r: -M: -j: -d: -E: "
+    "--ignore-case --smart-case --case-sensitive --invert-match --word-regexp --line-regexp "
+    "--count --count-matches --fixed-strings --pcre2 --line-number --no-line-number "
+    "--with-filename --no-filename --files-with-matches --files-without-match "
+    "--only-matching --null --pretty --quiet --text --hidden --unrestricted --multiline "
+    "--multiline-dotall --byte-offset --no-ignore --no-ignore-vcs --no-ignore-parent "
+    "--no-ignore-dot --no-ignore-global --no-heading --heading --column --no-column --trim "
+    "--stats --files --type-list --json --vimgrep --passthru --no-messages --no-config "
+    "--one-file-system --crlf --after-context= --before-context= --context= --regexp= "
+    "--glob= --iglob= --max-count= --type= --type-not= --replace= --max-columns= --threads= "
+    "--max-depth= --maxdepth= --encoding= --color= --colors= --sort= --sortr= "
+    "--max-filesize= --context-separator= --path-separator= --engine= @rest",
+    "jq": "-cnrjaSCMsRe --compact-output --null-input --raw-output --join-output "
+    "--ascii-output --sort-keys --color-output --monochrome-output --slurp --raw-input "
+    "--exit-status --tab --indent= --arg== --argjson== --seq --stream @rest",
+}
+
+DATE = (
+    "-uR -d: -I? --utc --universal --date= --rfc-email --rfc-3339= --iso-8601=? @none @<1"
+)
+
+SED = (
+    "-nErsuz -e: --quiet --silent --regexp-extended --separate --unbuffered --null-data "
+    "--expression= --posix --sandbox @rest"
+)
+
+# How find may look; what it is told to do with its finds is to print them.
+FIND_ALONE = frozenset(
+    [
+        "-print",
+        "-print0",
+        "-ls",
+        "-prune",
+        "-depth",
+        "-mount",
+        "-xdev",
+        "-empty",
+        "-executable",
+        "-readable",
+        "-writable",
+        "-true",
+        "-false",
+        "-not",
+        "-a",
+        "-and",
+        "-o",
+        "-or",
+        "-daystart",
+        "-noleaf",
+        "-nouser",
+        "-nogroup",
+        "-quit",
+        ",",
+        "(",
+        ")",
+        "!",
+    ]
+)
+FIND_WITH = frozenset(
+    [
+        "-name",
+        "-iname",
+        "-path",
+        "-wholename",
+        "-ipath",
+        "-iwholename",
+        "-regex",
+        "-iregex",
+        "-lname",
+        "-ilname",
+        "-type",
+        "-xtype",
+        "-size",
+        "-mtime",
+        "-atime",
+        "-ctime",
+        "-mmin",
+        "-amin",
+        "-cmin",
+        "-maxdepth",
+        "-mindepth",
+        "-perm",
+        "-user",
+        "-group",
+        "-uid",
+        "-gid",
+        "-links",
+        "-inum",
+        "-regextype",
+        "-printf",
+        "-fstype",
+        "-used",
+    ]
+)
+FIND_WITH_FILE = frozenset(("-newer", "-anewer", "-cnewer", "-samefile"))

@@ -1,0 +1,169 @@
+"""A script taken apart: every simple command in it, wherever it stands.
+
+Made for what forbids: more is found than would run, and never less. What nobody can
+know before the script runs is marked (`words`). What a command means is judged elsewhere.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from refold.permissions.shell import words as made
+from refold.permissions.shell.grammar import LONGEST, parse
+from refold.permissions.shell.words import Known, Word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_ARGUMENTS = frozenset({
+    "word", "number", "string", "raw_string", "ansi_c_string", "translated_string",
+    "concatenation", "simple_expansion", "expansion", "command_substitution",
+    "process_substitution", "arithmetic_expansion", "brace_expression", "command_name",
+    "special_variable_name", "variable_name", "regex", "extglob_pattern", "test_operator",
+})  # fmt: skip
+_GOES_ON = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Simple(Struct, frozen=True):
+    """A simple command, its name first. Redirections and assignments are not in it."""
+
+    words: tuple[Word, ...]
+
+
+class Redirect(Struct, frozen=True):
+    """Where a part of the script reads from or writes to."""
+
+    writes: bool
+    target: Word
+    before: int = 0  # how many commands begin before it
+
+
+class Script(Struct, frozen=True):
+    """With `broken`, the grammar could not read all of it.
+
+    `texts` are the literal texts in it, any of which may be meant for another shell.
+    """
+
+    commands: tuple[Simple, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    texts: tuple[str, ...] = ()
+    broken: bool = False
+    bomb: bool = False  # a function that calls itself twice at once
+
+
+@lru_cache(maxsize=64)
+def read(text: str) -> Script:
+    """Everything that `text` may run, as bash or as a shell that is told it later."""
+    found = _read(text)
+    if "\\\n" not in text:
+        return found
+    # A line that goes on: joined, unless the grammar sees a comment where bash does too.
+    joined = _read(_GOES_ON.sub(r"\1", text))
+    return Script(
+        found.commands + joined.commands,
+        found.redirects + joined.redirects,
+        found.texts + joined.texts,
+        found.broken or joined.broken,
+        found.bomb or joined.bomb,
+    )
+
+
+def _read(text: str) -> Script:
+    source = _CONTROL.sub(" ", text).encode(errors="replace")
+    strange = bool(_CONTROL.search(text))
+    if len(source) > LONGEST:
+        return Script(broken=True)
+    tree = parse(source)
+    if tree is None:
+        return Script(broken=True)
+    root = tree.root_node
+    nodes = list(_walk(root))
+    known = _known(nodes)
+    commands, redirects, texts = list[Simple](), list[Redirect](), list[str]()
+    for node in nodes:
+        match node.type:
+            case "command" | "declaration_command" | "unset_command" | "test_command":
+                commands.append(Simple(tuple(_words(node, known))))
+            case "file_redirect":
+                if target := node.child_by_field_name("destination"):
+                    writes = any(">" in child.type for child in node.children)
+                    redirects += (
+                        Redirect(writes, word, len(commands))
+                        for word in made.words(target, known)
+                    )
+            case "string" | "raw_string" | "ansi_c_string" | "heredoc_body":
+                texts.append(made.one(node, known))
+            case _:
+                pass
+    return Script(
+        tuple(commands),
+        tuple(redirects),
+        tuple(t for t in texts if t),
+        strange or root.has_error,
+        any(_doubles(n) for n in nodes if n.type == "function_definition"),
+    )
+
+
+def _walk(root: "Node") -> Iterator["Node"]:
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo.extend(reversed(node.named_children))
+
+
+def _words(node: "Node", known: Known) -> Iterator[Word]:
+    if node.type == "test_command":
+        raw = (node.text or b"").decode(errors="replace")
+        yield from (Word(w) for w in raw.split())
+        return
+    for child in node.children:
+        if child.type in _ARGUMENTS:
+            inner = (
+                child.named_children[0]
+                if child.type == "command_name" and child.named_child_count == 1
+                else child
+            )
+            yield from made.words(inner, known)
+        elif node.type != "command" and child.type == "variable_assignment":
+            yield Word((child.text or b"").decode(errors="replace"))
+        elif node.type != "command" and not child.is_named:
+            yield Word(child.type)
+
+
+def _known(nodes: list["Node"]) -> Known:
+    """Variables that the script gives one literal text, and never another."""
+    found = dict[str, set[str]]()
+    for node in nodes:
+        if node.type == "variable_assignment":
+            name, value = (
+                node.child_by_field_name("name"),
+                node.child_by_field_name("value"),
+            )
+            values = [made.one(value, {})] if value else [""]
+        elif node.type == "for_statement":
+            name = node.child_by_field_name("variable")
+            values = [made.one(v, {}) for v in node.children_by_field_name("value")]
+        else:
+            continue
+        if name is not None:
+            found.setdefault((name.text or b"").decode(errors="replace"), set()).update(
+                values
+            )
+    return {
+        name: text
+        for name, texts in found.items()
+        if len(texts) == 1 and not made.MARKS.search(text := next(iter(texts)))
+    }
+
+
+def _doubles(node: "Node") -> bool:
+    name = node.child_by_field_name("name")
+    if name is None:
+        return False
+    inside = [n.text for n in _walk(node) if n.type == "command_name"]
+    return inside.count(name.text) > 1

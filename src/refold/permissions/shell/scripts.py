@@ -1,0 +1,78 @@
+"""Little languages in arguments, of which a strict part only prints: sed's, test's."""
+
+import re
+from collections.abc import Sequence
+
+_PATTERN = r"(?:[^{d}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^{d}\\\n\[\]]|\[:[a-z]+:\])*\])*"
+_ADDRESS = (
+    r"(?:\d+(?:~\d+)?|\$|/" + _PATTERN.format(d="/") + r"/I?)"
+    r"(?:[ ]*,[ ]*(?:[+~]?\d+|\$|/" + _PATTERN.format(d="/") + r"/I?))?[ ]*!?[ ]*"
+)
+_DELIMITERS = "/|#,:@"
+_SUBSTITUTE = "|".join(
+    f"s{re.escape(d)}{_PATTERN.format(d=re.escape(d))}{re.escape(d)}"
+    rf"(?:[^{re.escape(d)}\\\n]|\\[^\n])*{re.escape(d)}[gpiI0-9]*"
+    for d in _DELIMITERS
+)
+_COMMAND = re.compile(
+    rf"[ \t]*(?:{_ADDRESS})?(?:[pPdDlhHgGxnN=]|[qQ](?:[ ]?\d+)?|{_SUBSTITUTE})?[ \t]*(?=[;\n]|$)"
+)
+
+_UNARY_FILE = frozenset(
+    [
+        "-e",
+        "-f",
+        "-d",
+        "-r",
+        "-w",
+        "-x",
+        "-s",
+        "-L",
+        "-h",
+        "-b",
+        "-c",
+        "-p",
+        "-S",
+        "-g",
+        "-u",
+        "-k",
+        "-O",
+        "-G",
+    ]
+)
+_BINARY_FILE = frozenset(("-nt", "-ot", "-ef"))
+_BINARY_NUMBER = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
+_BINARY_TEXT = frozenset(("=", "==", "!="))
+_NUMBER = re.compile(r"[+-]?\d{1,18}")
+
+
+def only_prints(script: str) -> bool:
+    """Is this a script for sed that neither writes, reads nor runs anything?"""
+    at = 0
+    while at <= len(script):
+        found = _COMMAND.match(script, at)
+        if not found:
+            return False
+        at = found.end() + 1
+    return True
+
+
+def tested(words: Sequence[str]) -> Sequence[str] | None:
+    """The files that `test` would look at; None where it might evaluate its words."""
+    if words[:1] == ["!"]:
+        words = words[1:]
+    match words:
+        case [] | [_]:
+            return ()
+        case ["-n" | "-z", _]:
+            return ()
+        case [operator, file] if operator in _UNARY_FILE:
+            return (file,)
+        case [_, operator, _] if operator in _BINARY_TEXT:
+            return ()
+        case [left, operator, right] if operator in _BINARY_FILE:
+            return (left, right)
+        case [left, operator, right] if operator in _BINARY_NUMBER:
+            return () if _NUMBER.fullmatch(left) and _NUMBER.fullmatch(right) else None
+        case _:
+            return None

@@ -1,0 +1,145 @@
+"""The words that tell bubblewrap what a command sees and may change. Pure.
+
+The whole disk is there and cannot be written; then some of it is covered and some
+opened, those nearer to the root first, so that what lies deeper has the last word.
+What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
+"""
+
+import os
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+# What a command that runs as root needs for tar, npm and the like, and no more.
+_OF_ROOT = (
+    "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL",
+)  # fmt: skip
+# Root could write here, although it is root only inside.
+_OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
+_MOST_GUARDS = 400  # more are not mounted: starting would take too long
+
+ELSEWHERE = ("/tmp", "/var/tmp", "/run")  # not those of the machine
+
+_Mount: TypeAlias = tuple[int, int, *tuple[str, ...]]
+
+
+class Walls(Struct, frozen=True, kw_only=True):
+    """All paths are absolute, with links followed, and exist.
+
+    `private` is an empty directory of our own, shown as /tmp. `covered` directories and
+    `hidden` files look empty, `unread` ones cannot be opened. `open` ones can be written
+    below, but not `shut` ones in them. `seen` ones stay visible below covered ones.
+    """
+
+    private: str
+    cwd: str
+    covered: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    shut: tuple[str, ...] = ()
+    network: bool = False
+    root: bool = False  # are we root, without a user space of our own?
+
+
+def arguments(walls: Walls, bwrap: str, status: int) -> list[str]:
+    """The command line up to the command. `status` is a descriptor that news go to."""
+    words = [bwrap, "--ro-bind", "/", "/"]
+    for _, _, *mount in sorted(_mounts(walls), key=lambda each: each[:2]):
+        words += mount
+    words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words += [] if walls.network else ["--unshare-net"]
+    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    for name in _OF_ROOT if walls.root else ():
+        words += ["--cap-add", f"CAP_{name}"]
+    return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
+
+
+def tmp(private: str) -> str:
+    """What a command sees as /tmp."""
+    return os.path.join(private, "tmp")
+
+
+def prepare(private: str) -> None:
+    for name in ("tmp", "var", "empty"):
+        os.makedirs(os.path.join(private, name), exist_ok=True)
+    with open(os.path.join(private, "nothing"), "wb"):
+        pass
+
+
+def _mounts(walls: Walls) -> Iterator[_Mount]:
+    """Each with its depth and, between those of the same path, its turn."""
+    yield _depth("/dev"), 0, "--dev", "/dev"
+    yield _depth("/proc"), 0, "--proc", "/proc"
+    for path in (f"/proc/{name}" for name in _OF_KERNEL if walls.root):
+        if os.path.exists(path):
+            yield _depth(path), 0, "--ro-bind", path, path
+    yield from _covers(walls)
+    for path in walls.seen:
+        yield _depth(path), 1, "--ro-bind-try", path, path
+    for path in walls.roots:
+        word = "--bind" if path in walls.open else "--ro-bind"
+        yield _depth(path), 1, word, path, path
+    for path in walls.open:
+        if path not in walls.roots:
+            yield _depth(path), 1, "--bind-try", path, path
+    for path in _pins(walls)[:_MOST_GUARDS]:
+        yield _depth(path), 2, "--bind-try", path, path
+    for path in walls.shut[:_MOST_GUARDS]:
+        yield _depth(path), 3, "--ro-bind-try", path, path
+
+
+def _covers(walls: Walls) -> Iterator[_Mount]:
+    covered = {*ELSEWHERE, *walls.covered}
+    shown = {"/", *walls.roots, *walls.seen, *walls.open}
+    empty, nothing = (os.path.join(walls.private, n) for n in ("empty", "nothing"))
+    yield _depth("/tmp"), 0, "--bind", tmp(walls.private), "/tmp"
+    yield _depth("/var/tmp"), 0, "--bind", os.path.join(walls.private, "var"), "/var/tmp"
+    yield _depth("/run"), 0, "--tmpfs", "/run"
+    for path in walls.covered:
+        if _visible(os.path.dirname(path), covered, shown):
+            # Something in it is shown all the same: then there must be room for it.
+            room = any(other.startswith(path + "/") for other in shown)
+            words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
+            # A guarded directory may be one to be covered: covering it is the more.
+            yield _depth(path), 4, *words
+    for blank, paths in ((nothing, walls.hidden), ("/dev/null", walls.unread)):
+        for path in paths:
+            if _visible(path, covered, shown):
+                cover = empty if os.path.isdir(path) else blank
+                yield _depth(path), 4, "--ro-bind", cover, path
+
+
+def _pins(walls: Walls) -> list[str]:
+    """Directories above shut paths: where something is mounted nothing can be renamed."""
+    found = dict[str, None]()
+    for path in walls.shut:
+        above = os.path.dirname(path)
+        while above not in walls.open and above != "/":
+            found[above] = None
+            above = os.path.dirname(above)
+    return sorted(found, key=_depth)
+
+
+def _visible(path: str, covered: set[str], shown: set[str]) -> bool:
+    while path not in shown:
+        if path in covered:
+            return False
+        path = os.path.dirname(path)
+    return True
+
+
+def _depth(path: str) -> int:
+    return 0 if path == "/" else path.count("/")
+
+
+def failed(status: bytes, printed: bytes) -> str:
+    """Why bubblewrap itself could not begin; "" if it did: then it tells of the end."""
+    if b"exit-code" in status:
+        return ""
+    lines = printed.decode(errors="replace").splitlines()
+    said = [line for line in lines if line.startswith("bwrap: ")]
+    return said[-1].removeprefix("bwrap: ") if said else ""

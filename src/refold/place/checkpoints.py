@@ -1,0 +1,241 @@
+"""Snapshots of a workspace by git: implements `port.Snapshots`.
+
+When to look is decided here, and what to say where nothing can be kept; what a look
+finds is `scan`'s business, where it is kept `shadow`'s, how files come back
+`rewriting`'s. When a session wants a snapshot, and what it means to it, say the engine
+and `session.rewinding`.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import anyio
+
+from refold.errors import ToolFailed
+from refold.place.ignored import Ignored
+from refold.place.port import Change, Taken, Trees
+from refold.place.rewriting import Kept, Step, rewrite
+from refold.place.scan import Scan, TooLarge
+from refold.place.shadow import EMPTY, Shadow, git_program
+
+NO_GIT = (
+    "git is not installed, so no checkpoints are kept: what is changed here cannot be taken "
+    "back. Install git to have them."
+)
+WHOLE_MACHINE = (
+    "no checkpoints are kept of the whole machine, so what is changed here cannot be taken "
+    "back: work in a directory of its own to have them."
+)
+_YOUNG = 1.0  # seconds: what was seen so lately need not be looked at again
+_FRESH = 10.0  # seconds: what was seen so lately still counts
+_Kind: TypeAlias = Literal["created", "changed", "deleted"]
+_KINDS: Mapping[str, _Kind] = {
+    "A": "created",
+    "D": "deleted",
+    "M": "changed",
+    "T": "changed",
+}
+
+
+class Checkpoints:
+    """`roots` are directories, `store` is where snapshots of all workspaces are. What is
+    in `ours`, or beside `store`, is never taken down.
+
+    `notice` is a sentence for the person where no checkpoints, or not all, are kept.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Path | str],
+        store: Path,
+        environ: Mapping[str, str],
+        session: str,
+        *,
+        ours: Sequence[Path] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        real = dict.fromkeys(os.path.realpath(root) for root in roots)
+        self._roots = tuple(root for root in real if os.path.isdir(root))
+        git, path = git_program(environ, self._roots)
+        name = sha256(os.fsencode(next(iter(real)))).hexdigest()[:24]
+        self._shadow = Shadow(store.absolute() / name, git, path)
+        ignored = Ignored(
+            environ, git, (*_ours(store, self._roots), *map(os.path.realpath, ours))
+        )
+        self._scan = Scan(self._shadow, ignored, session)
+        self._clock = clock
+        self._notice = "" if git else NO_GIT
+        if "/" in self._roots:
+            self._notice = WHOLE_MACHINE
+        self._hopeless = self._notice
+        self._count = 0  # how often files were said to have changed
+        self._look: _Look | None = None
+        self._scanning = threading.Lock()
+        self._behind = False
+
+    @property
+    def behind(self) -> bool:
+        return self._behind
+
+    @property
+    def notice(self) -> str:
+        return self._notice
+
+    def begin(self) -> None:
+        if not self._hopeless and not self._counts(_YOUNG):
+            self._look = _Look(self._count, self._clock())
+            threading.Thread(target=self._do, args=(self._look,), daemon=True).start()
+
+    def dirty(self) -> None:
+        self._count += 1
+        self._behind = True
+
+    async def taken(self) -> Taken:
+        if self._hopeless:
+            raise ToolFailed(self._hopeless)
+        if not self._counts(_FRESH):
+            self.begin()
+        look = self._look
+        assert look is not None  # begun just now, if not before
+        if not look.done.is_set():
+            await anyio.to_thread.run_sync(look.done.wait, abandon_on_cancel=True)
+        if look.error is not None:
+            self._look = None  # the next may have more luck
+            raise look.error
+        if look.count == self._count:
+            self._behind = False
+        return look.taken
+
+    def failed(self, why: str) -> None:
+        self._notice = why
+
+    def changes(self, before: Trees, after: Trees) -> tuple[Change, ...]:
+        found = dict[str, Change]()
+        then, now = dict(before), dict(after)
+        for root, tree in after:
+            if root in then:
+                found |= {each.path: each for each in self._changes(root, then[root], tree)}
+            elif any(root.startswith(f"{other}/") for other in now):
+                found[f"{root}/"] = Change(f"{root}/", "created")  # with a past of its own
+        for root, tree in before:
+            if root not in now:
+                for each in self._changes(root, tree, EMPTY):
+                    again = each.path in found  # its files are there, the repository is not
+                    found[each.path] = Change(each.path, "changed") if again else each
+        return tuple(sorted(found.values(), key=lambda change: change.path))
+
+    async def restore(self, now: Trees, to: Trees) -> int:
+        # Once begun it is not broken off: half a workspace helps nobody.
+        return await anyio.to_thread.run_sync(self._restore, now, to)
+
+    def _counts(self, seconds: float) -> bool:
+        """Does the newest look still count, or will it?"""
+        look = self._look
+        if look is None or look.count != self._count or look.error is not None:
+            return False
+        return not look.done.is_set() or self._clock() - look.began <= seconds
+
+    def _do(self, look: "_Look") -> None:
+        try:
+            with self._scanning:
+                look.began = self._clock()
+                trees, left_out = self._scan.look(self._roots)
+            look.taken = Taken(trees, left_out)
+        except TooLarge as error:
+            self._notice = self._hopeless = str(error)
+            look.error = error
+        except ToolFailed as error:
+            look.error = error
+        except Exception as error:  # a bug, or the system: whoever waits must hear of it
+            look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
+        finally:
+            look.done.set()
+
+    def _restore(self, now: Trees, to: Trees) -> int:
+        steps, here, then = dict[str, Step](), dict(now), dict(to)
+        if to and not here.keys() & then.keys():
+            raise ToolFailed("That snapshot is of another directory: nothing was changed.")
+        for root, tree in now:
+            if root in then:
+                for step in self._steps(root, tree, then[root]):
+                    steps[step.path] = step
+        for root in then.keys() - here.keys():  # a repository that is none any more
+            above = max(
+                (each for each in here if root.startswith(f"{each}/")), default=root
+            )
+            for step in self._steps(root, EMPTY, then[root]):
+                was = steps.get(step.path)
+                now_ = was.now if was else None
+                steps[step.path] = Step(above, step.path, now_, step.to)
+        if not steps:
+            return 0
+        with self._shadow.alone("restoring"):
+            try:
+                return rewrite(self._shadow, tuple(steps.values()))
+            finally:
+                self.dirty()
+
+    def _steps(self, root: str, now: str, to: str) -> list[Step]:
+        if now == to:
+            return []
+        said = self._diff("--raw", "--no-abbrev", now, to)
+        parts = iter(said.split(b"\0"))
+        found = list[Step]()
+        for head in parts:
+            if not head:
+                break
+            was, is_, old, new, _ = head.decode().lstrip(":").split(" ")
+            path = os.path.join(root, os.fsdecode(next(parts)))
+            found.append(Step(root, path, _kept(was, old), _kept(is_, new)))
+        return found
+
+    def _changes(self, root: str, before: str, after: str) -> list[Change]:
+        if before == after:
+            return []
+        said = self._diff("--raw", "--numstat", before, after)
+        parts, kinds, found = iter(said.split(b"\0")), dict[bytes, _Kind](), list[Change]()
+        for part in parts:
+            if part.startswith(b":"):
+                kinds[next(parts)] = _KINDS[part.rpartition(b" ")[2].decode()[:1]]
+            elif part:
+                added, removed, path = part.split(b"\t", 2)
+                name = os.path.join(root, os.fsdecode(path))
+                lines = (None if n == b"-" else int(n) for n in (added, removed))
+                found.append(Change(name, kinds[path], *lines))
+        return found
+
+    def _diff(self, *arguments: str) -> bytes:
+        self._shadow.make()
+        return self._shadow.run(
+            "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
+            *arguments, folder=str(self._shadow.directory), tree="/",
+        )  # fmt: skip
+
+
+class _Look:
+    """One look at the files, under way or done."""
+
+    def __init__(self, count: int, began: float) -> None:
+        self.count, self.began = count, began
+        self.done = threading.Event()
+        self.taken = Taken(())
+        self.error: ToolFailed | None = None
+
+
+def _kept(mode: str, name: str) -> Kept | None:
+    return Kept(mode, name) if int(mode) else None
+
+
+def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
+    """Directories of our own that no snapshot may hold, and no rewind bring back."""
+    data = os.path.realpath(store.parent)
+    if any(root == data or root.startswith(data + "/") for root in roots):
+        return tuple(
+            os.path.join(data, each) for each in ("checkpoints", "sessions", "models")
+        )
+    return (data,)

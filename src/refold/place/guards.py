@@ -1,0 +1,174 @@
+"""Finds guarded paths below the workspace: what must hold still while a command writes.
+
+Which names are guarded is said in `values.guarded`. A directory that has not changed
+since it was looked at is not looked at again. Installed packages are left out, and what
+lies behind thousands of directories: the nearest come first. Keeping commands away
+from what is found is the sandbox's business, what they made all the same is `taken`'s.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from refold.values.guarded import guarded
+
+_MOST = 2000  # directories that are looked through
+_SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
+_PACKAGES = {
+    "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache",
+    ".ruff_cache",
+}  # fmt: skip
+_IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
+_POINTER = b"gitdir:"
+_LONGEST = 4096  # bytes of a file that only points somewhere
+
+
+class Found(Struct, frozen=True):
+    """Guarded paths that exist. `links` of them are links, with what they say.
+
+    `repositories` has, of each guarded path inside one, its directory.
+    """
+
+    paths: frozenset[str] = frozenset()
+    links: dict[str, str] = {}
+    repositories: dict[str, str] = {}
+
+
+class Guards:
+    """`roots` are absolute, links followed."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = tuple(roots)
+        self._known: Mapping[str, _Directory] = {}
+
+    def found(self) -> Found:
+        paths, repositories = set[str](), dict[str, str]()
+        for path in self._named():
+            paths.add(path)
+            if os.path.basename(path).lower() == ".git":
+                for directory in repository_of(path):
+                    inside = _guarded_inside(directory)
+                    paths.update(inside)
+                    repositories |= dict.fromkeys(inside, directory)
+        links = {path: os.readlink(path) for path in paths if os.path.islink(path)}
+        # The directory of a repository is written by git all the time.
+        shut = {
+            p for p in paths if not (_is_git(p) and os.path.isdir(p) and p not in links)
+        }
+        return Found(frozenset(shut), links, repositories)
+
+    def _named(self) -> Iterator[str]:
+        # Several commands may be about to begin, each in a thread.
+        before, now = self._known, dict[str, _Directory]()
+        waiting = deque((root, root) for root in self._roots)
+        while waiting and len(now) < _MOST:
+            path, root = waiting.popleft()
+            if path in now or (here := _look(path, root, before.get(path))) is None:
+                continue
+            now[path] = here
+            yield from here.guarded
+            waiting.extend((below, root) for below in here.below)
+        self._known = now
+
+
+class _Directory(Struct, frozen=True):
+    changed: int
+    looked: int
+    guarded: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+def _look(path: str, root: str, known: _Directory | None) -> _Directory | None:
+    try:
+        changed = os.lstat(path).st_ctime_ns
+        if known and known.changed == changed and known.looked > changed + _SETTLED:
+            return known
+        looked = time.time_ns()
+        with os.scandir(path) as entries:
+            return _directory(path, root, list(entries), changed, looked)
+    except OSError:  # gone, or not ours to read: then a command cannot, either
+        return None
+
+
+def _directory(
+    path: str, root: str, entries: Sequence[os.DirEntry[str]], changed: int, looked: int
+) -> _Directory:
+    above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
+    shut = {e.name for e in entries if guarded((*above[-2:], e.name))}
+    packages = any(entry.name == "pyvenv.cfg" for entry in entries)
+    below = () if packages else tuple(
+        entry.path
+        for entry in entries
+        if entry.name not in shut
+        and entry.name not in _PACKAGES
+        and entry.is_dir(follow_symlinks=False)
+    )  # fmt: skip
+    return _Directory(
+        changed, looked, tuple(os.path.join(path, name) for name in sorted(shut)), below
+    )
+
+
+def repository_of(path: str) -> list[str]:
+    """The directories of the repository that a `.git` stands for: its own come last."""
+    directory = pointed_to(path) if os.path.isfile(path) else os.path.realpath(path)
+    if not directory or not os.path.isdir(directory):
+        return []
+    common = common_of(directory)
+    return [*_modules(common), *_children(common, "worktrees"), common, directory]
+
+
+def common_of(directory: str) -> str:
+    """The repository itself, where `directory` is that of a linked worktree."""
+    try:
+        with open(os.path.join(directory, "commondir"), "rb") as file:
+            named = os.fsdecode(file.read(_LONGEST).strip())
+    except OSError:
+        return directory
+    return os.path.realpath(os.path.join(directory, named))
+
+
+def pointed_to(path: str) -> str:
+    """The directory that a `.git` file names; "" if it names none."""
+    try:
+        with open(path, "rb") as file:
+            said = file.read(_LONGEST).strip()
+    except OSError:
+        return ""
+    if not said.startswith(_POINTER):
+        return ""
+    named = os.fsdecode(said.removeprefix(_POINTER).strip())
+    return os.path.realpath(os.path.join(os.path.dirname(path), named))
+
+
+def _modules(directory: str) -> Iterator[str]:
+    """Submodules: a name may have slashes in it."""
+    for found in _children(directory, "modules"):
+        if os.path.exists(os.path.join(found, "HEAD")):
+            yield found
+            yield from _modules(found)
+        else:
+            yield from (
+                deeper
+                for deeper in _children(found, "")
+                if os.path.exists(os.path.join(deeper, "HEAD"))
+            )
+
+
+def _children(directory: str, name: str) -> list[str]:
+    found = list[str]()
+    with suppress(OSError), os.scandir(os.path.join(directory, name)) as entries:
+        found = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(found)
+
+
+def _guarded_inside(directory: str) -> list[str]:
+    paths = (os.path.join(directory, name) for name in _IN_REPOSITORY)
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def _is_git(path: str) -> bool:
+    return os.path.basename(path).lower() == ".git"

@@ -1,0 +1,78 @@
+"""What of this machine a command has no business with: keys, and doors to other programs.
+
+Only which paths these are. How they are kept from it is the sandbox's business.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+# Below the home directory. A command that may reach the network gets these: git, ssh and
+# the programs of the clouds cannot do without.
+_KEYS = """
+    .ssh .gnupg .aws .azure .config/gcloud .config/gh .config/hub .config/op .config/rclone
+    .config/containers .kube .docker .netrc .npmrc .yarnrc.yml .pypirc .git-credentials
+    .config/git/credentials .cargo/credentials .cargo/credentials.toml .gem/credentials
+    .terraform.d/credentials.tfrc.json
+    .vault-token .pgpass .my.cnf .password-store .config/refold .config/anthropic
+    .config/openai .local/share/keyrings .mozilla .config/google-chrome .config/chromium
+    .thunderbird .bash_history .zsh_history .python_history
+"""
+# Other agents keep keys and talks here: no command of ours needs them.
+_AGENTS = ".claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json"
+_SOCKETS = "/proc/net/unix"
+# Below /run, and needed by everybody: names to addresses, and where some keep programs.
+_SEEN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers")
+
+
+def keys(home: str) -> list[str]:
+    """Files and directories with keys that exist, links followed."""
+    return _existing(os.path.join(home, name) for name in _KEYS.split()) if home else []
+
+
+def agents(home: str) -> list[str]:
+    return _existing(os.path.join(home, name) for name in _AGENTS.split()) if home else []
+
+
+def needed() -> list[str]:
+    """What lies below /run and must be seen all the same."""
+    names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
+    real = (os.path.realpath(name) for name in names)
+    below = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
+    return [*_existing(_SEEN), *below]
+
+
+def sockets(roots: Sequence[str]) -> list[str]:
+    """Doors of running programs that lie openly on the disk, save those below `roots`."""
+    return sorted({path for path in _listening() if not _below(path, roots)})
+
+
+def _listening() -> Iterator[str]:
+    try:
+        with open(_SOCKETS, "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:  # no Linux
+        return
+    for line in lines:
+        # Seven numbers and words, then the path, if there is one.
+        named = line.split(maxsplit=7)[7:]
+        if named and named[0].startswith(b"/"):
+            path = os.path.realpath(os.fsdecode(named[0]))
+            if _is_socket(path):
+                yield path
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _below(path: str, roots: Sequence[str]) -> bool:
+    return any(path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _existing(paths: Sequence[str] | Iterator[str]) -> list[str]:
+    found = dict.fromkeys(os.path.realpath(path) for path in paths)
+    return [path for path in found if os.path.exists(path)]

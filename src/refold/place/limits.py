@@ -1,0 +1,134 @@
+"""How much a command may use, and who looks whether it does.
+
+Some limits the kernel keeps: they are set by the shell before the command begins. The
+rest is counted while it runs. Who ends the command is `commands`.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+
+from msgspec import Struct
+
+_LEFT_OVER = 64 * 1024 * 1024  # bytes that a disk must keep, for the journal, too
+_MEGABYTE = 1_000_000
+_PROPORTIONAL = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Of one command with all that it starts. 0 for `memory`: by the machine's own."""
+
+    processes: int = 512
+    memory: int = 0  # bytes
+
+    @property
+    def bytes_of_memory(self) -> int:
+        return self.memory or _physical() * 3 // 4
+
+
+def set_first(limits: Limits, queues: int, *, own_users: bool) -> str:
+    """Shell words that set what the kernel keeps. With `own_users` nobody else counts."""
+    orders = [
+        "ulimit -c 0",
+        f"ulimit -q {queues}",
+        # Where memory runs out all the same, the kernel ends the command and not us. Less
+        # address space would not do: sanitizers take terabytes and use little.
+        "echo 500 >/proc/self/oom_score_adj",
+        # Threads count as processes here, so it is no more than a stop to the worst.
+        *([f"ulimit -u {limits.processes * 8}"] if own_users else []),
+    ]
+    return f"{{ {'; '.join(orders)}; }} 2>/dev/null; "
+
+
+def crowded(limits: Limits, before: int) -> bool:
+    """Have so many threads come up on this machine that a closer look is due?"""
+    return before > 0 and threads() - before > limits.processes
+
+
+def over(
+    limits: Limits,
+    pids: Iterable[int],
+    disks: Iterable[tuple[str, int]],
+    disks_in_memory: Iterable[str] = (),
+) -> str:
+    """The limit that these processes are over, in words; "" for none."""
+    numbers = list(pids)
+    if len(numbers) > limits.processes:
+        return f"it ran more than {limits.processes} processes at a time"
+    most = limits.bytes_of_memory
+    on_disks = sum(map(_in_memory, disks_in_memory))
+    # Memory that forks share is counted for each of them first, which is quick.
+    if all(on_disks + sum(map(look, numbers)) > most for look in (_own_memory, _share)):
+        return f"it used more than {most // _MEGABYTE:,} MB of memory"
+    for disk, before in disks:
+        if before > _LEFT_OVER >= free(disk):
+            return f"it filled the disk of {disk}"
+    return ""
+
+
+def free(path: str) -> int:
+    """Bytes that can still be written there; 0 where nobody can say."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def threads() -> int:
+    """How many there are on this machine, which costs nothing to know; 0: no Linux."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            return int(file.read().split()[3].partition(b"/")[2])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def descendants(pid: int, most: int) -> list[int]:
+    """A process and all below it; of a crowd no more than `most` and some."""
+    found, waiting = list[int](), [pid]
+    while waiting and len(found) <= most:
+        one = waiting.pop()
+        found.append(one)
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{one}/task"):
+                with open(f"/proc/{one}/task/{thread}/children", "rb") as file:
+                    waiting.extend(int(child) for child in file.read().split())
+    return found
+
+
+def _own_memory(pid: int) -> int:
+    """What it does not share with others, about."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            said = file.read().split()
+        return (int(said[1]) - int(said[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _share(pid: int) -> int:
+    """Its memory, with what several share divided between them."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            found = _PROPORTIONAL.search(file.read())
+    except OSError:
+        return _own_memory(pid)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _in_memory(disk: str) -> int:
+    """What lies on a disk that is memory."""
+    try:
+        found = os.statvfs(disk)
+    except OSError:
+        return 0
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def _physical() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 8 * 1024**3

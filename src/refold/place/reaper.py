@@ -1,0 +1,184 @@
+"""Finds every process of a command, wherever it went, and ends it.
+
+A process can leave its group, its session and its parents, and clean its environment.
+Two marks go with it all the same: a word in the environment, and a limit that nobody
+uses, set to a number of our own; it cannot be raised again. Where there is no /proc,
+process groups are all there is. What a sandbox holds is ended by the kernel.
+"""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from refold.groups import signal_group
+
+NAME = "REFOLD_CALLS"  # our words in the environment, those of outer calls first
+_TOKEN = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
+_QUEUES = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
+_LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give
+_ROUNDS = 100
+_BETWEEN = 0.01  # seconds
+
+
+class Mark(Struct, frozen=True):
+    """What tells the processes of one call. `queues` is the hard limit they carry."""
+
+    token: str
+    queues: int
+    began: int = 0  # ticks since the machine started
+
+
+class Known(Struct, frozen=True):
+    """One line of the list of processes."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    began: int
+
+
+def new_mark(outer: str = "") -> Mark:
+    """A mark for a call. `outer` are the words that we carry ourselves."""
+    word = f"{owner()}.{time.monotonic_ns()}"
+    token = f"{outer}:{word}" if outer else word
+    return Mark(token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now())
+
+
+def known(pid: int) -> Known | None:
+    """None: there is no such process, or no list of them."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name before the last parenthesis may hold anything.
+            said = file.read().rpartition(b")")[2].split()
+        numbers = [int(said[at]) for at in (1, 2, 3, 19)]
+    except (OSError, ValueError, IndexError):
+        return None
+    return Known(pid, said[0].decode(), *numbers)
+
+
+def everybody() -> Iterator[Known]:
+    try:
+        names = os.listdir("/proc")
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.isdigit() and (found := known(int(name))):
+            yield found
+
+
+def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[Known]:
+    """All that live of the call whose first process was `leader`.
+
+    With `gone_too` also those that cut all ties to it, which takes longer to find out.
+    """
+    young = [one for one in everybody() if one.began >= mark.began]
+    young = [one for one in young if one.state not in "ZX" and one.pid != os.getpid()]
+    inside = {leader}
+    found = list[Known]()
+    for one in sorted(young, key=lambda each: (each.began, each.pid)):
+        if (
+            one.pid == leader
+            or leader in (one.session, one.group)
+            or one.parent in inside
+            or (gone_too and _marked(one.pid, mark))
+        ):
+            inside.add(one.pid)
+            found.append(one)
+    return found
+
+
+def end_all(mark: Mark, leader: int) -> None:
+    """Order all of them to end, again and again until none is left."""
+    for _ in range(_ROUNDS):
+        signal_group(leader, signal.SIGKILL)
+        left = members(mark, leader)
+        if not left:
+            return
+        # All stand still before the first is ended: none makes another meanwhile.
+        for order in (signal.SIGSTOP, signal.SIGKILL):
+            for one in left:
+                _tell(one, order)
+        time.sleep(_BETWEEN)
+
+
+def reap_strays() -> int:
+    """End what calls of refolds that are no more have left. Says how many that were."""
+    strays = [one for one in everybody() if one.state not in "ZX" and _is_stray(one.pid)]
+    for one in strays:
+        _tell(one, signal.SIGKILL)
+    return len(strays)
+
+
+def owner() -> str:
+    """A word for this process that no other has: its space, its number, its begin."""
+    own = known(os.getpid())
+    return f"{_space()}.{os.getpid()}.{own.began if own else 0}"
+
+
+def lives_owner(word: str) -> bool:
+    """Does the process live that `word`, or what begins with it, is of?
+
+    Where nobody can say, as in the container next door, it does.
+    """
+    space, pid, began = [*word.split("."), "", ""][:3]
+    if space != _space() or not pid.isdigit() or not began.isdigit():
+        return True
+    found = known(int(pid))
+    return found is not None and found.began == int(began)
+
+
+def _space() -> str:
+    """The space that our numbers of processes are of."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "0"
+
+
+def _now() -> int:
+    """What the list of processes would say of one that begins now."""
+    try:
+        ticks = os.sysconf("SC_CLK_TCK")
+        return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) * ticks) - 1)
+    except (AttributeError, ValueError, OSError):  # no Linux
+        return 0
+
+
+def _marked(pid: int, mark: Mark) -> bool:
+    if mark.token.encode() in _content(f"/proc/{pid}/environ"):
+        return True
+    said = _QUEUES.search(_content(f"/proc/{pid}/limits"))
+    return said is not None and int(said[1]) == mark.queues
+
+
+def _is_stray(pid: int) -> bool:
+    found = _TOKEN.search(_content(f"/proc/{pid}/environ"))
+    if found is None:
+        return False
+    return any(not lives_owner(word) for word in found[1].decode().split(":"))
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:  # gone, or somebody else's
+        return b""
+
+
+def _tell(one: Known, order: signal.Signals) -> None:
+    """The number may mean another process by now: it is looked at again."""
+    with suppress(OSError, AttributeError):
+        number = os.pidfd_open(one.pid)
+        try:
+            if (again := known(one.pid)) and again.began == one.began:
+                signal.pidfd_send_signal(number, order)
+        finally:
+            os.close(number)

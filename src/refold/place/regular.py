@@ -1,0 +1,87 @@
+"""What is a file to read and write, and what is not; and why the system said no.
+
+`files` and `replacing` both go by this. Nothing here opens anything by its name.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from refold.errors import ToolFailed
+from refold.place.port import Kind
+
+# O_NONBLOCK: opening a pipe that nobody writes to must not wait.
+LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def kind_of(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def refuse_odd(about: os.stat_result, name: str) -> None:
+    """Raise for all but regular files."""
+    kind = kind_of(about.st_mode)
+    if kind == "directory":
+        raise ToolFailed(f"{name} is a directory: list_files shows what is in it.")
+    if kind == "link":  # `real` had followed them all
+        raise OSError(errno.ELOOP, "links")
+    if kind != "file":
+        raise ToolFailed(
+            f"{name} is a device, pipe or socket, not a file to read or write."
+        )
+
+
+def regular(folder: int, last: str, name: str, at_most: int) -> bytes:
+    """The file `last` in a directory, up to `at_most` bytes. Anything else raises."""
+    # Looked at before it is opened: opening a device can already do something.
+    refuse_odd(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
+    number = os.open(last, LOOK, dir_fd=folder)
+    try:
+        # And again: another file may have come under this name.
+        about = os.fstat(number)
+        refuse_odd(about, name)
+        pieces, left = list[bytes](), at_most
+        while left > 0:
+            piece = os.read(number, min(left, max(about.st_size + 1, 65536)))
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def told(doing: str) -> Generator[None]:
+    """Turn the system's errors into one sentence for the model."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolFailed(f"Cannot {doing}: {why(error)}.") from error
+
+
+def why(error: OSError) -> str:
+    number = error.errno or errno.EIO
+    return _WHY.get(number) or os.strerror(number).lower()
+
+
+_WHY = {
+    errno.ENOENT: "there is no such file or directory",
+    errno.EEXIST: "a part of the path is a file, or somebody made it in the meantime",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EACCES: "the system does not permit it",
+    errno.EPERM: "the system does not permit it",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk is full",
+    errno.ELOOP: "its symbolic links go round in a circle, or change",
+    errno.EXDEV: "the path leaves the directory it began in",
+    errno.ENAMETOOLONG: "the name is too long",
+}

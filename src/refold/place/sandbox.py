@@ -1,0 +1,312 @@
+"""What this machine can hold a command to, and the walls around one command.
+
+bubblewrap where it works; else Landlock, which keeps from writing elsewhere and from
+TCP, and hides nothing; on a Mac `sandbox-exec`, untested. What is missing is said in
+`notice`. Starting and ending commands is `commands`' business.
+"""
+
+import os
+import shutil
+import subprocess
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from threading import Lock
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.place import bubblewrap, hidden, landlock, seatbelt
+from refold.place.bubblewrap import Walls
+from refold.place.guards import Found, Guards, common_of, pointed_to
+from refold.place.landlock import GivenUp
+from refold.place.reaper import lives_owner, owner
+from refold.place.taken import take_away
+from refold.values.rights import Confines
+
+Profile: TypeAlias = Literal["read-only", "workspace", "off"]
+Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
+
+_PREFIX = "refold-sandbox-"
+_PATIENCE = 10.0  # seconds for a trial that takes some milliseconds
+_WITH_ABSTRACT = 6  # the version of Landlock that knows sockets without a file
+_INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
+
+
+def nothing() -> Sequence[str]:
+    return ()
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What the settings and the session want. Roots are absolute, links followed.
+
+    `writable` are more directories; they may begin with `~`. `own` are directories of ours, which no command sees; `unread` gives the paths that
+    no command may read, each time anew.
+    """
+
+    roots: tuple[str, ...]
+    profile: Profile = "workspace"
+    network: bool = False
+    writable: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    unread: Callable[[], Sequence[str]] = nothing
+
+
+class Held(Struct, frozen=True):
+    """How one command is to be started, and what to do when all of it has ended."""
+
+    words: tuple[str, ...] = ()  # before the shell; `status` is the first descriptor in it
+    environ: Mapping[str, str] = {}
+    rights: GivenUp | None = None  # to be given up before it is started
+    after: Callable[[], list[tuple[str, str]]] = list
+    own_space: bool = False  # its processes end with the first
+    offline: bool = False
+    looking: bool = False
+
+
+def find(environ: Mapping[str, str], wish: Wish) -> "Sandbox":
+    """The sandbox of a session. It tries what there is when it is asked for first."""
+    return Sandbox(environ, wish)
+
+
+class Sandbox:
+    """Close it at the end of the session: it keeps a private directory for commands."""
+
+    def __init__(self, environ: Mapping[str, str], wish: Wish) -> None:
+        self.wish = wish
+        self._home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
+        self._writable = [_at_home(path, self._home) for path in wish.writable]
+        self._path = environ.get("PATH", os.defpath)
+        self._guards = Guards(wish.roots)
+        self._opened, self._lock = set[str](), Lock()
+        self._repositories = _linked(wish.roots)
+
+    @cached_property
+    def kind(self) -> Kind:
+        return self._found[0]
+
+    @property
+    def confines(self) -> bool:
+        """Can a command be kept from writing and from the network?"""
+        return self.kind in ("bubblewrap", "seatbelt")
+
+    @property
+    def notice(self) -> str:
+        """What the person must know of missing protection; "" where all is there."""
+        return self._found[1]
+
+    def held(self, cwd: str, confines: Confines, status: int) -> Held:
+        """The walls for one command. It looks at the disk: call it from a thread."""
+        if self.kind in ("none", "off"):
+            return Held()
+        writes = confines.writes and self.wish.profile == "workspace"
+        network = confines.network or self.wish.network
+        with self._lock:
+            self._opened.update(confines.opened)
+            bubblewrap.prepare(self._private)
+        before = self._guards.found() if writes else Found()
+        walls = self._walls(cwd, before, confines.opened, writes=writes, network=network)
+        return Held(
+            words=self._words(walls, status),
+            environ=self._environ(),
+            rights=self._rights(walls),
+            after=lambda: self._afterwards(before) if writes else [],
+            own_space=self.kind == "bubblewrap",
+            offline=not network,
+            looking=not writes,
+        )
+
+    def close(self) -> None:
+        if "_private" in self.__dict__:
+            shutil.rmtree(self._private, ignore_errors=True)
+            del self.__dict__["_private"]
+
+    @cached_property
+    def _private(self) -> str:
+        import tempfile
+
+        found = os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner()}."))
+        # For sessions that nobody closes.
+        weakref.finalize(self, shutil.rmtree, found, ignore_errors=True)
+        return found
+
+    @cached_property
+    def _found(self) -> tuple[Kind, str]:
+        if self.wish.profile == "off":
+            return "off", (
+                "The sandbox is switched off: commands can do all that you can do."
+            )
+        if os.path.exists(seatbelt.PROGRAM):
+            return "seatbelt", (
+                "Commands run under sandbox-exec with a profile that nobody has tested "
+                "on a Mac yet: do not rely on it."
+            )
+        why = _why_not(self._bwrap)
+        if not why:
+            return "bubblewrap", ""
+        if landlock.version():
+            return "landlock", (
+                f"Commands run in a weak sandbox, because {why}: they cannot write outside "
+                "the workspace or connect by TCP, but they see your keys and can change "
+                f"protected files in the workspace. More is asked for that. {_INSTALL}."
+            )
+        return "none", (
+            f"Commands run WITHOUT a sandbox, because {why}: one that runs can do all that "
+            f"you can do. More is asked for that. {_INSTALL}."
+        )
+
+    @property
+    def _bwrap(self) -> str:
+        return shutil.which("bwrap", path=self._path) or ""
+
+    def _walls(
+        self, cwd: str, found: Found, opened: Sequence[str], *, writes: bool, network: bool
+    ) -> Walls:
+        own = [os.path.realpath(path) for path in self.wish.own if os.path.exists(path)]
+        own += [*hidden.agents(self._home), *([] if network else hidden.keys(self._home))]
+        own = [path for path in own if path not in self.wish.roots]
+        unread = [path for path in self.wish.unread() if os.path.exists(path)]
+        doors = hidden.sockets(self.wish.roots if network else ())
+        more = [p for p in (*self._writable, *self._repositories) if os.path.isdir(p)]
+        return Walls(
+            private=self._private,
+            cwd=cwd,
+            covered=tuple(path for path in own if os.path.isdir(path)),
+            hidden=tuple(path for path in own if not os.path.isdir(path)),
+            unread=(*unread, *doors),
+            seen=(*hidden.needed(), *self._home_elsewhere()),
+            roots=self.wish.roots,
+            open=(*self.wish.roots, *more) if writes else (),
+            shut=tuple(
+                path
+                for path in sorted(_still_shut(found, opened))
+                if any(_below(path, one) for one in (*self.wish.roots, *more))
+            ),
+            network=network,
+            root=os.geteuid() == 0,
+        )
+
+    def _home_elsewhere(self) -> list[str]:
+        """Some live below /tmp; their settings are read from there all the same."""
+        below = any(_below(self._home, path) for path in bubblewrap.ELSEWHERE)
+        return [self._home] if below and os.path.isdir(self._home) else []
+
+    def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
+        match self.kind:
+            case "bubblewrap":
+                return tuple(bubblewrap.arguments(walls, self._bwrap, status))
+            case "seatbelt":
+                return (seatbelt.PROGRAM, "-p", seatbelt.profile(walls))
+            case _:
+                return ()
+
+    def _rights(self, walls: Walls) -> GivenUp | None:
+        if self.kind == "landlock":
+            below = (*walls.open, self._private, *_DEVICES)
+            shared = ("/dev/shm",) if walls.open else ()
+            return GivenUp((*below, *shared), tcp=not walls.network, others=True)
+        # A bubblewrap that becomes root to begin could not do so any more.
+        if self.kind == "bubblewrap" and not os.stat(self._bwrap).st_mode & 0o4000:
+            return GivenUp(others=True) if landlock.version() >= _WITH_ABSTRACT else None
+        return None
+
+    def _environ(self) -> dict[str, str]:
+        seen = "/tmp" if self.kind == "bubblewrap" else bubblewrap.tmp(self._private)
+        places = {"TMPDIR": seen, "XDG_STATE_HOME": f"{seen}/.state"}
+        if not _can_write(os.path.join(self._home, ".cache"), self._writable):
+            places |= {"XDG_CACHE_HOME": f"{seen}/.cache"}
+        if not _can_write(os.path.join(self._home, ".npm"), self._writable):
+            places |= {"npm_config_cache": f"{seen}/.npm"}
+        return places
+
+    def _afterwards(self, before: Found) -> list[tuple[str, str]]:
+        below = bubblewrap.tmp(self._private)
+        after, where = self._guards.found(), os.path.join(below, "taken")
+        with self._lock:
+            opened = frozenset(self._opened)
+        found = take_away(before, after, self.wish.roots, opened, where)
+        if self.kind != "bubblewrap":
+            return found
+        # As a command sees it.
+        return [(path, goal.replace(below, "/tmp", 1)) for path, goal in found]
+
+
+_DEVICES = (
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+)
+
+
+def remove_strays() -> None:
+    """Private directories of refolds that are no more."""
+    import tempfile
+
+    below = tempfile.gettempdir()
+    with suppress(OSError):
+        for name in os.listdir(below):
+            if name.startswith(_PREFIX) and not lives_owner(name.removeprefix(_PREFIX)):
+                shutil.rmtree(os.path.join(below, name), ignore_errors=True)
+
+
+def _why_not(bwrap: str) -> str:
+    """Run it once, as it will be run; "" if it works."""
+    if not bwrap:
+        return "bubblewrap (bwrap) is not installed"
+    trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
+    try:
+        done = subprocess.run(
+            [*trial, "--", "/bin/bash", "-c", "exit 0"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not start ({error})"
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    last = said[-1].removeprefix("bwrap: ") if said else f"code {done.returncode}"
+    return f"bubblewrap does not work here ({last})"
+
+
+def _still_shut(found: Found, opened: Sequence[str]) -> set[str]:
+    """Without what a person saw named, and what that lies in."""
+    links = {os.path.realpath(path) for path in found.links}
+    return {
+        path
+        for path in (found.paths - found.links.keys()) | links
+        if not any(one == path or one.startswith(path + "/") for one in opened)
+        and not any(path.startswith(one + "/") for one in opened)
+        and os.path.exists(path)
+    }
+
+
+def _linked(roots: Sequence[str]) -> list[str]:
+    """Repositories that roots are linked worktrees of: git must write there.
+
+    They have to name the root themselves: nobody but git could do that from inside.
+    """
+    found = list[str]()
+    for root in roots:
+        git = os.path.join(root, ".git")
+        directory = pointed_to(git) if os.path.isfile(git) else ""
+        with suppress(OSError), open(os.path.join(directory, "gitdir"), "rb") as file:
+            if directory and os.path.realpath(os.fsdecode(file.read().strip())) == git:
+                found.append(common_of(directory))
+    return found
+
+
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _at_home(path: str, home: str) -> str:
+    return os.path.realpath(home + path[1:] if path.split("/")[0] == "~" else path)
+
+
+def _can_write(path: str, writable: Sequence[str]) -> bool:
+    return any(_below(path, one) for one in writable)

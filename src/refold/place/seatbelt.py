@@ -1,0 +1,39 @@
+"""The profile that tells macOS what a command may do, for `sandbox-exec`. Pure.
+
+Untested: nobody has run it on a Mac yet. It is written from Apple's own profiles, where
+the last rule that fits has the last word.
+"""
+
+from refold.place.bubblewrap import Walls
+
+PROGRAM = "/usr/bin/sandbox-exec"
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/dev/fd")
+
+
+def profile(walls: Walls) -> str:
+    lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
+    lines += [f"(allow file-write* (literal {_quoted(path)}))" for path in _DEVICES]
+    lines += [f"(allow file-write* {_below(p)})" for p in (*walls.open, walls.private)]
+    lines += [f"(deny file-write* {_below(path)})" for path in walls.shut]
+    lines += [
+        f"(deny file-read* file-write* {_below(path)})"
+        for path in (*walls.covered, *walls.hidden, *walls.unread)
+    ]
+    # A workspace below something covered, such as a settings directory, stays.
+    lines += [
+        f"(allow file-read* {_below(root)})"
+        for root in walls.roots
+        if any(root.startswith(path + "/") for path in walls.covered)
+    ]
+    if not walls.network:
+        lines += ["(deny network*)", "(deny system-socket)"]
+    lines += ["(deny signal (target others))", "(allow signal (target same-sandbox))"]
+    return "\n".join(lines) + "\n"
+
+
+def _below(path: str) -> str:
+    return f"(subpath {_quoted(path)})"
+
+
+def _quoted(path: str) -> str:
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

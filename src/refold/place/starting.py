@@ -1,0 +1,155 @@
+"""Starts the first process of a command: bash, behind walls, from a thread of its own.
+
+A sandbox ends with the thread that started it, and what a thread gives up is gone for
+good: so there is one thread for all commands that give up the same, and it lives as
+long as they may. Nothing of ours ever runs between fork and exec. Watching and ending
+what was started is `commands`' business.
+"""
+
+import os
+import re
+import select
+import subprocess
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.bubblewrap import failed
+from refold.place.landlock import GivenUp, give_up
+from refold.place.limits import Limits, set_first
+from refold.place.names import escaped
+from refold.place.printed import pipe
+from refold.place.reaper import NAME, Mark, new_mark
+from refold.place.sandbox import Held
+from refold.values.rights import Confines
+
+_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
+_FIRST = re.compile(rb'"child-pid": *(\d+)')
+_PATIENCE = 5.0  # seconds for a sandbox to be set up
+
+# Outside there is nobody: bash takes the place of the shell that set the limits.
+_ALONE = 'exec /bin/bash --noprofile --norc -c "$1"'
+# The space of processes ends with its first one, and so would what still prints.
+_FIRST_OF_ALL = """
+exec 3>&2 2>/dev/null
+/bin/bash --noprofile --norc -c "$1" 2>&3 3>&-
+code=$? n=0
+while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 20 ]; do n=$((n+1)); sleep 0.01; done
+exit $code
+"""
+
+
+class Call(Struct, frozen=True):
+    """A command that was started. `first` is the first process inside a sandbox."""
+
+    process: "subprocess.Popen[bytes]"
+    reading: int  # the descriptor that all it prints comes out of
+    mark: Mark
+    held: Held
+    news: int  # the descriptor that news of bubblewrap come out of
+    first: int = 0
+
+    def broken(self, printed: bytes) -> str:
+        """Why the sandbox could not be set up; "" if it was."""
+        if self.held.own_space:
+            with suppress(OSError):
+                return failed(os.read(self.news, 65536), printed)
+        return ""
+
+
+class Order(Struct, frozen=True):
+    """What is to be started."""
+
+    command: str
+    cwd: str
+    confines: Confines
+    environ: Mapping[str, str]
+
+
+class Threads:
+    """One for each set of rights that is given up."""
+
+    def __init__(self) -> None:
+        self._of = dict[GivenUp | None, ThreadPoolExecutor]()
+        self._lock = Lock()
+
+    def of(self, rights: GivenUp | None) -> ThreadPoolExecutor:
+        # One that was replaced would take all with it that it has started.
+        with self._lock:
+            if rights not in self._of:
+                give = None if rights is None else partial(give_up, rights)
+                self._of[rights] = ThreadPoolExecutor(1, "refold-start", give)
+            return self._of[rights]
+
+    def close(self) -> None:
+        for thread in self._of.values():
+            thread.shutdown(wait=False)
+        self._of.clear()
+
+
+def shell(order: Order, held: Held, limits: Limits, queues: int) -> tuple[str, ...]:
+    """The shell that sets limits and then gives the line to bash."""
+    first = set_first(limits, queues, own_users=held.own_space and os.geteuid() != 0)
+    body = _FIRST_OF_ALL if held.own_space else _ALONE
+    return (*_BASH, first + body, "bash", order.command)
+
+
+def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Call:
+    """`ends` are those of a pipe that the walls of `held` tell their news into.
+
+    From here on they are closed by whoever closes the call, also if there is none.
+    """
+    mark = new_mark(os.environ.get(NAME, ""))
+    news, told = ends
+    reading = writing = -1
+    try:
+        reading, writing = pipe()
+        process = subprocess.Popen(
+            (*held.words, *shell(order, held, limits, mark.queues)),
+            cwd="/" if held.own_space else order.cwd,
+            env={**order.environ, **held.environ, NAME: mark.token},
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            start_new_session=True,
+            pass_fds=(told,) if held.own_space else (),
+        )
+    except (OSError, ValueError) as error:
+        close(reading, news)
+        raise cannot(order.cwd, error) from error
+    finally:
+        close(writing, told)
+    first = _first(news) if held.own_space else 0
+    return Call(process, reading, mark, held, news, first)
+
+
+def close(*descriptors: int) -> None:
+    for number in descriptors:
+        if number >= 0:
+            os.close(number)
+
+
+def cannot(cwd: str, error: Exception) -> ToolFailed:
+    why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+    return ToolFailed(f"The command could not be started in {escaped(cwd)}: {why}.")
+
+
+def _first(news: int) -> int:
+    """The number of the first process inside, seen from outside; 0: there is none."""
+    os.set_blocking(news, False)
+    ready = select.poll()
+    ready.register(news, select.POLLIN)
+    said, until = b"", time.monotonic() + _PATIENCE
+    while (left := until - time.monotonic()) > 0 and b"\n" not in said:
+        piece = os.read(news, 4096) if ready.poll(left * 1000) else b""
+        if not piece:
+            break
+        said += piece
+    found = _FIRST.search(said)
+    return int(found[1]) if found else 0

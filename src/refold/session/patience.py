@@ -1,0 +1,42 @@
+"""How long a question may stand on a screen before silence is a no.
+
+The clock runs only while some screen shows it; with none, the session waits for ever.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from refold.session.inbox import Inbox
+
+LATE = "nobody answered within {seconds:g} s"
+
+
+class Patience:
+    """One a session; `seconds` None: for ever."""
+
+    def __init__(self, inbox: Inbox, seconds: float | None) -> None:
+        self._inbox, self.seconds = inbox, seconds
+        self._left: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def shown(self, call_id: str, hash_: str = "") -> AsyncGenerator[None]:
+        """While in here, a screen shows the question of this call."""
+        if self.seconds is None:
+            yield
+            return
+        began = anyio.current_time()
+        left = self._left.get(call_id, self.seconds)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._deny_late, call_id, hash_, left)
+                yield
+                group.cancel_scope.cancel()
+        finally:
+            self._left[call_id] = left - (anyio.current_time() - began)
+
+    async def _deny_late(self, call_id: str, hash_: str, left: float) -> None:
+        await anyio.sleep(max(left, 0))
+        reason = LATE.format(seconds=self.seconds)
+        await self._inbox.answer(call_id, allowed=False, reason=reason, hash_=hash_)

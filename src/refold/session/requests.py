@@ -1,0 +1,63 @@
+"""What waits for a person, typed: a call to be allowed, questions, a plan.
+
+A pure reading of the view, so what waited before a restart waits after it. Doors show
+these, and answer through the inbox; the first answer wins.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from refold.journal.fold import View
+from refold.journal.plans import Plan
+from refold.journal.talk import OpenCall
+from refold.values.asked import ASK_USER, Asking, asked
+
+
+class Permission(Struct, frozen=True):
+    """May this call be done? With `call.once`, only this one."""
+
+    call: OpenCall
+
+    @property
+    def id(self) -> str:
+        return self.call.call.id
+
+
+class Questions(Struct, frozen=True):
+    """The model asks what only the person knows."""
+
+    call: OpenCall
+    questions: Sequence[Asking]
+
+    @property
+    def id(self) -> str:
+        return self.call.call.id
+
+
+class PlanToJudge(Struct, frozen=True):
+    plan: Plan
+
+    @property
+    def id(self) -> str:
+        return f"plan-{self.plan.seq}"
+
+
+Request: TypeAlias = Permission | Questions | PlanToJudge
+
+
+def requests(view: View) -> tuple[Request, ...]:
+    """In the order in which they came up. None while the turn is being stopped."""
+    if view.turn.stopped:
+        return ()
+    calls = tuple(_of(call) for call in view.talk.calls if call.stage == "asked")
+    plan = view.plans.waiting
+    shown = not view.turn.seq and view.turn.outcome == "plan_ready"
+    return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
+
+
+def _of(call: OpenCall) -> Request:
+    if call.call.name == ASK_USER and (found := asked(call.call.arguments)):
+        return Questions(call, found)
+    return Permission(call)

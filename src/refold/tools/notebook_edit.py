@@ -1,0 +1,229 @@
+"""The tool that changes one cell of a Jupyter notebook, and no other letter of it.
+
+A cell that is changed loses its outputs: they came from other code. Reading notebooks
+is `rendered`'s business; where things stand in the text is `json_text`'s.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from anyio import to_thread
+from msgspec import Meta, Struct
+
+from refold.errors import ToolFailed
+from refold.place.port import Files
+from refold.tools.contract import Reply, tool
+from refold.tools.diffs import change
+from refold.tools.json_text import Layout, Span, elements, layout, members
+from refold.tools.known import changed, current, digest, encoded
+from refold.tools.texts import Written, check_sendable, written
+from refold.values.tools import Effect
+
+Kind: TypeAlias = Literal["same", "code", "markdown", "raw"]
+Mode: TypeAlias = Literal["replace", "insert", "delete"]
+
+_DEPTH = 2  # of a cell in the object that a notebook is
+_WITH_IDS = (4, 5)  # the first format whose cells have ids
+
+
+class _Wanted(Struct, frozen=True):
+    cell: str | int
+    source: str
+    kind: Kind
+    mode: Mode
+
+
+class _Notebook(Struct, frozen=True):
+    text: str
+    cells: Sequence[Span]
+    array: Span
+    layout: Layout
+    ids: bool  # do its cells have ids?
+
+    def cell(self, number: int) -> dict[str, Any]:
+        span = self.cells[number]
+        return json.loads(self.text[span.start : span.end])
+
+    def replaced(self, span: Span, text: str) -> str:
+        return self.text[: span.start] + text + self.text[span.end :]
+
+
+@tool(Effect.CHANGE, path="path")
+async def notebook_edit(  # noqa: PLR0913 - the parameters are the schema
+    path: str,
+    cell: Annotated[
+        str | int,
+        Meta(description="id or number; insert: after it"),
+    ],
+    source: str = "",
+    kind: Kind = "same",
+    mode: Mode = "replace",
+    *,
+    files: Files,
+    known: Mapping[str, str],
+) -> Reply:
+    """Change one cell of a Jupyter notebook that was read before."""
+    wanted = _Wanted(cell, source, kind, mode)
+    return await to_thread.run_sync(partial(_edit, path, wanted, files, known))
+
+
+def _edit(path: str, wanted: _Wanted, files: Files, known: Mapping[str, str]) -> Reply:
+    check_sendable(wanted.source, "source")
+    real = files.real(path)
+    name = files.called(real)
+    before = current(real, files, known)
+    was, book = _opened(before, name)
+    match wanted.mode:
+        case "replace":
+            number = _number(book, wanted.cell, name)
+            after = _with_source(book, number, wanted)
+            told = f"Changed cell {number + 1} of {name}"
+        case "insert":
+            number = 0 if _is_start(wanted.cell) else _number(book, wanted.cell, name) + 1
+            after = _inserted(book, number, wanted)
+            told = f"Inserted cell {number + 1} into {name}"
+        case "delete":
+            number = _number(book, wanted.cell, name)
+            after = _without(book, number)
+            told = f"Deleted cell {number + 1} of {name}"
+    data = encoded(was, was.with_ends(after), name)
+    if data == before:
+        raise ToolFailed(f"The cell is like that already: {name} stays as it is.")
+    files.write(real, data, expect=digest(before))
+    made = change(was.plain, after)
+    return Reply(f"{told} ({made.count}).", (changed(real, made, before, data),))
+
+
+def _opened(content: bytes, name: str) -> tuple[Written, _Notebook]:
+    was = written(content)
+    try:
+        text = was.plain if was else ""
+        found = json.loads(text)
+        top = members(text, text.index("{"))["cells"]
+        cells = tuple(elements(text, top.start))
+        for cell in found["cells"]:
+            _ = cell["cell_type"], cell["source"]
+        version = (found.get("nbformat", 0), found.get("nbformat_minor", 0))
+        ids = version >= _WITH_IDS or any("id" in cell for cell in found["cells"])
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+    ) as e:
+        raise ToolFailed(f"{name} is no Jupyter notebook with cells.") from e
+    assert was is not None  # or there would have been no JSON
+    return was, _Notebook(text, cells, top, layout(text), ids)
+
+
+def _is_start(cell: str | int) -> bool:
+    return cell in (0, "0")
+
+
+def _number(book: _Notebook, cell: str | int, name: str) -> int:
+    """Which cell is meant, from 0."""
+    ids = [book.cell(number).get("id") for number in range(len(book.cells))]
+    if isinstance(cell, str) and ids.count(cell) == 1:
+        return ids.index(cell)
+    number = int(cell) if str(cell).isdecimal() else 0
+    if 1 <= number <= len(ids):
+        return number - 1
+    known = ", ".join(str(found) for found in ids if found)
+    raise ToolFailed(
+        f"{name} has no cell {str(cell)!r}: give a number from 1 to {len(ids)}"
+        f"{f', or one of the ids {known}' if known else ''}."
+    )
+
+
+def _with_source(book: _Notebook, number: int, wanted: _Wanted) -> str:
+    if not wanted.source:
+        raise ToolFailed("source is empty: give the new text, or mode=delete.")
+    span, cell = book.cells[number], book.cell(number)
+    kind = cell["cell_type"] if wanted.kind == "same" else wanted.kind
+    if kind != cell["cell_type"]:
+        cell |= {"cell_type": kind, "source": _source(wanted.source, cell["source"])}
+        cell = {k: v for k, v in cell.items() if k not in ("outputs", "execution_count")}
+        cell |= _unrun(kind)
+        return book.replaced(span, book.layout.text(cell, _DEPTH))
+    values = {"source": _source(wanted.source, cell["source"])}
+    if values["source"] != cell["source"]:
+        values |= {k: v for k, v in _unrun(kind).items() if k in cell}
+    text = book.text
+    parts = members(text, span.start)
+    # From the end on, so that what stands before keeps its place.
+    for key in sorted(values, key=lambda key: -parts[key].start):
+        if values[key] != cell[key]:
+            new = book.layout.text(values[key], _DEPTH + 1)
+            text = text[: parts[key].start] + new + text[parts[key].end :]
+    return text
+
+
+def _inserted(book: _Notebook, number: int, wanted: _Wanted) -> str:
+    kind = "code" if wanted.kind == "same" else wanted.kind
+    like: object = book.cell(0)["source"] if book.cells else None
+    cell: dict[str, Any] = {"cell_type": kind}
+    if book.ids:
+        cell["id"] = _new_id(book, number, wanted.source)
+    cell |= {"metadata": {}, "source": _source(wanted.source, like)} | _unrun(kind)
+    text = book.layout.text({key: cell[key] for key in sorted(cell)}, _DEPTH)
+    if not book.cells:
+        return book.replaced(book.array, _alone(book, text))
+    if number == 0:
+        at, new = book.cells[0].start, text + _between(book)
+    else:
+        at, new = book.cells[number - 1].end, _between(book) + text
+    return book.replaced(Span(at, at), new)
+
+
+def _without(book: _Notebook, number: int) -> str:
+    if len(book.cells) == 1:
+        return book.replaced(book.array, "[]")
+    if number == 0:
+        return book.replaced(Span(book.cells[0].start, book.cells[1].start), "")
+    return book.replaced(Span(book.cells[number - 1].end, book.cells[number].end), "")
+
+
+def _between(book: _Notebook) -> str:
+    if len(book.cells) > 1:
+        return book.text[book.cells[0].end : book.cells[1].start]
+    # What stands before the only cell stands between two.
+    before = book.text[book.array.start + 1 : book.cells[0].start]
+    return f",{before}" if before or book.layout.tight else ", "
+
+
+def _alone(book: _Notebook, text: str) -> str:
+    unit = book.layout.unit
+    if unit is None:
+        return f"[{text}]"
+    return f"[\n{unit * _DEPTH}{text}\n{unit}]"
+
+
+def _source(source: str, like: object) -> str | list[str]:
+    """Jupyter keeps lines, each with its end; some programs keep one text."""
+    source = source.replace("\r\n", "\n")
+    if isinstance(like, str):
+        return source
+    lines = [f"{line}\n" for line in source.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return [line for line in lines if line]
+
+
+def _unrun(kind: str) -> dict[str, Any]:
+    return (
+        {"execution_count": None, "outputs": cast("list[Any]", [])}
+        if kind == "code"
+        else {}
+    )
+
+
+def _new_id(book: _Notebook, number: int, source: str) -> str:
+    taken = {book.cell(n).get("id") for n in range(len(book.cells))}
+    seed = f"{number} {len(book.cells)} {source}"
+    while (found := sha256(seed.encode()).hexdigest()[:8]) in taken:
+        seed += "+"
+    return found

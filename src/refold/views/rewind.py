@@ -1,0 +1,162 @@
+"""Going back, for a person: the points there are, and what going back to one changes.
+
+Data and lines of text. What a point means and how it is done is `session.rewinding`'s
+business; choosing one that of the doors.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.journal.saved import Checkpoint, Point
+from refold.place.port import Change
+from refold.views.cells import cells, cut
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, Piece, Style, line
+
+What: TypeAlias = Literal["talk", "files", "both"]
+_FILES = 30  # of a preview that are named
+_BAR = 12  # signs for the lines of a file
+_DONE: dict[str, tuple[Style, str]] = {
+    "created": ("added", "comes back"),
+    "deleted": ("gone", "goes"),
+    "changed": ("plain", "changes"),
+}
+
+
+class Plan(Struct, frozen=True):
+    """What going back before `seq` comes to. 0 and None: nothing there has to change."""
+
+    seq: int
+    what: What
+    mark: int = 0  # of the talk
+    checkpoint: Checkpoint | None = None
+
+
+class Preview(Struct, frozen=True):
+    """What would happen to the files, and which of it would take somebody's work away."""
+
+    plan: Plan
+    changes: tuple[Change, ...] = ()
+    drift: tuple[str, ...] = ()  # changed by somebody since the session last knew
+    left_alone: tuple[str, ...] = ()  # repositories that came since
+
+
+class Report(Struct, frozen=True):
+    """What was done. Going back before `undo` takes it back."""
+
+    preview: Preview
+    files: int = 0
+    undo: int = 0  # 0: nothing was done
+
+
+class Step(Struct, frozen=True):
+    """A point, and how many files became different between it and the next; None: unknown."""
+
+    point: Point
+    files: int | None = None
+    in_talk: bool = True  # false: the talk went back to before it
+
+
+def listed(steps: Sequence[Step], room: int) -> list[Line]:
+    """One line for each point: its number, when it was, what it was, what came of it."""
+    wide = max((len(str(step.point.seq)) for step in steps), default=0)
+    return [_step(step, wide, room) for step in steps]
+
+
+def previewed(preview: Preview, directory: str, room: int) -> list[Line]:
+    """What going back would change, file by file. Paths below `directory` are shown so."""
+    lines: list[Line] = []
+    if preview.plan.mark:
+        lines.append(
+            (("plain", f"The talk goes back to before event {preview.plan.seq}."),)
+        )
+    if preview.plan.what != "talk" and not preview.changes:
+        lines.append((("plain", "No file has to change."),))
+    widest = max((_lines(change) for change in preview.changes), default=0)
+    shown = preview.changes[:_FILES]
+    names = [_name(change.path, directory) for change in shown]
+    wide = min(max(map(cells, names), default=0), max(room - 36, 20))
+    for change, name in zip(shown, names, strict=True):
+        lines.append(_change(change, cut(name, wide), wide, widest))
+    if left := len(preview.changes) - len(shown):
+        lines.append((("dim", f"  … and {left} more"),))
+    if preview.changes:
+        lines.append((("strong", summary(preview.changes)),))
+    for path in preview.drift[:_FILES]:
+        lines.append(line(f"Changed by somebody since: {_name(path, directory)}", "warn"))
+    if left := len(preview.drift[_FILES:]):
+        lines.append(line(f"  … and {left} more", "warn"))
+    for path in preview.left_alone:
+        name = _name(path, directory)
+        lines.append(line(f"Left as it is, a repository of its own: {name}", "warn"))
+    return lines
+
+
+def reported(report: Report, command: str) -> str:
+    """What was done, in one sentence or two. `command` goes back to an event."""
+    if not report.undo:
+        return "Nothing had to change."
+    talk = "The talk is as before" if report.preview.plan.mark else ""
+    files = f"{_count(report.files)} brought back" if report.preview.changes else ""
+    done = ", ".join(part for part in (talk, files) if part)
+    return f"{done}. To undo this: {command}"
+
+
+def summary(changes: Sequence[Change]) -> str:
+    """So many files, so many lines."""
+    more = sum(change.added or 0 for change in changes)
+    less = sum(change.removed or 0 for change in changes)
+    verb = "changes" if len(changes) == 1 else "change"
+    return f"{_count(len(changes))} {verb}, +{more} -{less} lines"
+
+
+def _step(step: Step, wide: int, room: int) -> Line:
+    point = step.point
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.at))
+    style: Style = "plain" if step.in_talk else "dim"
+    match point.kind:
+        case "said":
+            what = on_one_line(" ".join(point.words.split())) or "(a picture)"
+        case "rewound":
+            what = f"(the talk went back to event {point.to})"
+        case "restored":
+            what = f"(the files went back to event {point.to})"
+    after = f"  {_count(step.files)} changed" if step.files else ""
+    if not step.in_talk:
+        after += "  taken back"
+    head = f"{point.seq:>{wide}}  {when}  "
+    what = cut(what, max(room - cells(head) - cells(after), 20))
+    pieces: list[Piece] = [("accent", head), (style, what)]
+    return (*pieces, ("dim", after)) if after else tuple(pieces)
+
+
+def _change(change: Change, name: str, wide: int, widest: int) -> Line:
+    style, verb = _DONE[change.kind]
+    padded = name + " " * (wide - cells(name))
+    head: Line = ((style, f"  {padded}  {verb:<10}"),)
+    if change.added is None or change.removed is None:
+        return (*head, ("dim", "  bytes"))
+    scale = min(1.0, _BAR / widest) if widest else 0.0
+    more, less = (
+        round(n * scale + 0.499) if n else 0 for n in (change.added, change.removed)
+    )
+    count = f"  +{change.added} -{change.removed} "
+    return (*head, ("dim", count), ("added", "+" * more), ("gone", "-" * less))
+
+
+def _lines(change: Change) -> int:
+    return (change.added or 0) + (change.removed or 0)
+
+
+def _name(path: str, directory: str) -> str:
+    inside = path.startswith(directory.rstrip("/") + "/")
+    found = os.path.relpath(path, directory) if inside else path
+    return on_one_line(found + ("/" if path.endswith("/") and inside else ""))
+
+
+def _count(files: int | None) -> str:
+    return "1 file" if files == 1 else f"{files} files"

@@ -1,0 +1,171 @@
+"""The workspace of a session: its files, its commands, its past, and what may be done there.
+
+Puts the concrete things of `place/` together with the settings, and gathers from them the
+facts that calls are judged by. What is judged how is the business of `permissions/`.
+"""
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Thread
+
+from msgspec import Struct
+
+from refold.config.folders import Folders
+from refold.config.paths import Paths
+from refold.config.rules import rules_of
+from refold.config.settings import Settings
+from refold.permissions.decide import readable
+from refold.permissions.facts import Facts, Target, Touch
+from refold.permissions.matching import forbidding
+from refold.permissions.rules import Rule
+from refold.place.checkpoints import Checkpoints
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.place.limits import Limits
+from refold.place.port import Real, Snapshots
+from refold.place.reaper import reap_strays
+from refold.place.sandbox import Wish, find, remove_strays
+from refold.values.tools import Effect
+
+_MIB = 1024 * 1024
+
+
+class Where(Struct, frozen=True):
+    """The directories of a workspace. The first is where relative paths begin."""
+
+    directory: Path
+    more: tuple[Path, ...] = ()
+
+    @property
+    def real(self) -> tuple[str, ...]:
+        return tuple(os.path.realpath(each) for each in (self.directory, *self.more))
+
+
+class Workspace:
+    """`close` it: commands keep things there for each other."""
+
+    def __init__(
+        self, settings: Settings, paths: Paths, environ: Mapping[str, str], where: Where
+    ) -> None:
+        self._settings, self._paths, self._environ = settings, paths, environ
+        self._where, self._home = where, home(environ)
+        self._own = tuple(
+            dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
+        )
+        self.rules: Sequence[Rule] = rules_of(settings.permissions)
+        hides = any(rule.verdict == "deny" for rule in self.rules)
+        self.files = DiskFiles(
+            where.directory,
+            where.more,
+            unread=self._unread if hides else None,
+            unshown=self._unshown,
+        )
+        self.sandbox = find(environ, self._wish(hides=hides))
+        limits = settings.limits
+        self.commands = ShellCommands(
+            environ,
+            self.sandbox,
+            Limits(processes=limits.processes, memory=limits.memory * _MIB),
+        )
+
+    def facts(self) -> Facts:
+        """What calls are judged by. The first time it tries what the machine can do."""
+        return self._facts
+
+    def snapshots(self, session: str) -> Snapshots | None:
+        """How files are taken back; None where the settings want none."""
+        if not self._settings.checkpoints:
+            return None
+        store = self._paths.data / "checkpoints"
+        return Checkpoints(
+            self._where.real,
+            store,
+            self._environ,
+            session,
+            ours=(self._paths.config, self._paths.data, self._paths.state),
+        )
+
+    def notices(self) -> tuple[str, ...]:
+        """What is missing of protection, in sentences for a person."""
+        return tuple(filter(None, (self.sandbox.notice,)))
+
+    def always(self, rule: str) -> None:
+        """From now on `rule` allows calls in this folder, in every session to come."""
+        Folders(self._paths.folders).always(self._where.directory, rule)
+
+    def close(self) -> None:
+        self.commands.close()
+
+    @cached_property
+    def _facts(self) -> Facts:
+        # What an earlier refold left behind when it was killed is ended meanwhile.
+        Thread(target=_tidy, daemon=True).start()
+        return facts(self._where, self._own, self._home, self.files, self.sandbox.confines)
+
+    def _wish(self, *, hides: bool) -> Wish:
+        sandbox = self._settings.sandbox
+        writable = tuple(os.path.realpath(os.path.expanduser(w)) for w in sandbox.writable)
+        return Wish(
+            roots=self._where.real,
+            profile=sandbox.profile,
+            network=sandbox.network,
+            writable=writable,
+            own=self._own,
+            unread=self._all_unread if hides else tuple,
+        )
+
+    def _unread(self, real: Real) -> str:
+        """Why a deny rule keeps this file from being read, whatever tool is used."""
+        found = Touch("read_file", Effect.LOOK, files=(Target(real, real),))
+        decision = forbidding(found, "deny", self.rules, self._facts)
+        return decision.reason if decision else ""
+
+    def _unshown(self, real: Real) -> str:
+        shown = readable(real, self.rules, self._facts)
+        return "" if shown else "it is protected: name it, and the person is asked"
+
+    def _all_unread(self) -> Sequence[str]:
+        """Every file in the workspace that no command may read, as it is now."""
+        return [
+            path
+            for root in self._where.real
+            for path in _files(root)
+            if self._unread(Real(path))
+        ]
+
+
+def facts(
+    where: Where, own: Sequence[str], home: str, files: DiskFiles, sandboxed: bool
+) -> Facts:
+    return Facts(
+        roots=where.real,
+        home=home,
+        own=tuple(own),
+        sandboxed=sandboxed,
+        follow=files.real,
+    )
+
+
+def home(environ: Mapping[str, str]) -> str:
+    """The person's home directory, links followed."""
+    try:
+        found = environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        found = "/"
+    return os.path.realpath(found)
+
+
+def _tidy() -> None:
+    reap_strays()
+    remove_strays()
+
+
+def _files(root: str) -> Sequence[str]:
+    return [
+        os.path.join(folder, name)
+        for folder, folders, names in os.walk(root)
+        for name in (*names, *folders)
+    ]

@@ -1,0 +1,462 @@
+"""`refold permissions`: what may run here, why, and what other rules would say."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import Agent
+from refold.cli.main import main
+from refold.config.folders import Folders
+from refold.config.paths import paths
+from refold.config.project import project
+from refold.testing.scripted import ScriptedProvider
+
+
+class Told:
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        code = main(("permissions", *arguments))
+        out, err = self._capfd.readouterr()
+        return code, out, err
+
+    def explained(self, tool: str, input_: object, *more: str) -> dict[str, Any]:
+        given = ("--tool", tool, "--input", json.dumps(input_), "--json")
+        code, out, err = self("explain", *given, *more)
+        assert (code, err) == (0, "")
+        assert out.count("\n") == 1
+        return json.loads(out)
+
+    def verdict(self, command: str, *more: str) -> str:
+        return self.explained("bash", {"command": command}, *more)["decision"]
+
+
+@pytest.fixture
+def refold(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Told:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return Told(capfd)
+
+
+def settings(text: str) -> Path:
+    file = paths(os.environ).settings
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+# Explaining one call. -----------------------------------------------------------------
+
+
+def test_the_rule_that_decides_is_named_with_its_file(refold: Told) -> None:
+    file = settings('[permissions]\ndeny = ["bash(rm *)"]\n')
+
+    told = refold.explained("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
+
+    assert told["reason"]
+    assert {key: told[key] for key in ("decision", "rule", "source", "once")} == {
+        "decision": "deny",
+        "rule": "bash(rm *)",
+        "source": f"user {file}",
+        "once": False,
+    }
+    assert set(told) - {"reason"} == {
+        "decision", "rule", "source", "once", "sandbox", "network",
+    }  # fmt: skip
+
+
+def test_what_no_rule_decides_has_a_reason_and_no_rule(refold: Told) -> None:
+    told = refold.explained("bash", {"command": "make test"})
+
+    assert (told["decision"], told["rule"], told["source"]) == ("ask", None, None)
+    assert told["reason"]
+
+
+def test_flags_say_what_would_hold(refold: Told) -> None:
+    assert refold.verdict("make test") == "ask"
+    assert refold.verdict("make test", "--allow", "bash(make *)") == "allow"
+    assert refold.verdict("make test", "--mode", "bypass") == "allow"
+    assert refold.verdict("make test", "--mode", "bypassPermissions") == "allow"
+    assert refold.verdict("make test", "--mode", "bypass", "--ask", "bash(make *)") == "ask"
+    assert (
+        refold.verdict("make test", "--mode", "plan", "--allow", "bash(make *)") == "deny"
+    )
+    assert refold.verdict("ls", "--mode", "rulesOnly") == "ask"
+    for name in ("acceptEdits", "accept-edits"):
+        told = refold.explained("write_file", {"path": "a", "content": "x"}, "--mode", name)
+        assert (told["decision"], told["sandbox"], told["network"]) == ("allow", None, None)
+
+
+def test_a_call_in_short_is_the_same_call(refold: Told) -> None:
+    code, out, err = refold("explain", "bash(make test)", "--allow", "bash(make *)")
+
+    assert (code, err) == (0, "")
+    assert out.startswith("allow: bash make test\n")
+    assert "  rule: bash(make *), command line\n" in out
+    assert "  sandbox: " in out
+    assert refold("explain", "edit_file(src/a.py)")[1].startswith("ask: edit_file src/a.py")
+
+
+def test_the_workspace_is_where_it_is_said_to_be(refold: Told, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    file = {"path": str(tmp_path / "other/a.txt")}
+
+    assert refold.explained("read_file", file)["decision"] == "ask"
+    for more in ("--cwd", "--add-dir"):
+        assert (
+            refold.explained("read_file", file, more, str(tmp_path / "other"))["decision"]
+            == "allow"
+        )
+
+
+def test_without_config_no_file_and_no_variable_is_read(
+    refold: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings("[permissions]\nallow = ['bash(make *)']\n")
+    monkeypatch.setenv("REFOLD_PERMISSION_MODE", "bypass")
+
+    assert refold.verdict("make test") == "allow"
+    assert refold.verdict("make test", "--no-config") == "ask"
+    settings("no TOML")
+    monkeypatch.setenv("REFOLD_NONSENSE", "1")
+    assert refold.verdict("make test", "--no-config", "--allow", "bash(make *)") == "allow"
+
+
+def test_a_project_counts_once_it_is_trusted_and_is_named_before(
+    refold: Told, tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    (folder / ".refold").mkdir()
+    (folder / ".refold/config.toml").write_text("[permissions]\nallow = ['bash(make *)']\n")
+    call = ("explain", "bash(make test)", "--json")
+
+    code, before, said = refold(*call)
+    places = paths(os.environ)
+    Folders(places.folders).trust(project(folder, places.settings))
+    _, after, silent = refold(*call)
+
+    assert (code, json.loads(before)["decision"]) == (0, "ask")
+    assert ".refold/config.toml" in said
+    assert json.loads(after)["source"] == "project .refold/config.toml"
+    assert silent == ""
+
+
+def test_a_path_that_can_be_none_is_refused_with_the_reason(refold: Told) -> None:
+    told = refold.explained("read_file", {"path": "a\0b"})
+
+    assert (told["decision"], told["rule"]) == ("deny", None)
+    assert "cannot be a path" in told["reason"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--tool", "bsh", "--input", "{}"), "there is no tool 'bsh'; did you mean bash?"),
+        (
+            ("--tool", "bash", "--input", "{"),
+            "bash cannot be called with '{': The arguments",
+        ),
+        (("--tool", "bash"), "bash cannot be called with '{}': 'command' is missing"),
+        (("--tool", "bash", "--input", '{"command": 3}'), "'command': Expected `str`"),
+        (("--tool", "bash", "--input", '{"order": "x"}'), "no argument 'order'"),
+        (("--tool", "bash", "--input", "[]"), "bash cannot be called with '[]'"),
+        ((), "name one call: 'bash(git status)', or --tool NAME --input JSON"),
+        (("bash(ls)", "--tool", "bash"), "name one call"),
+        (("bash(ls)", "--input", "{}"), "--input goes with --tool NAME"),
+        (("bash",), "'bash' does not say its command: write bash(…)"),
+        (("ls -l",), "'ls -l' is no call: write it as bash(git status)"),
+        (("bash(ls)", "--mode", "yolo"), "--mode: invalid choice: 'yolo'"),
+        (("bash(ls)", "--allow", "bash("), "command line: 'bash(' is no permission rule"),
+        (("bash(ls)", "--cwd", "nowhere"), "--cwd 'nowhere': there is no such directory"),
+        (("bash(ls)", "--add-dir", "nowhere"), "--add-dir 'nowhere': there is no such"),
+    ],
+)
+@pytest.mark.parametrize("config", [(), ("--no-config",)])
+def test_bad_input_is_one_sentence_and_no_verdict(
+    refold: Told, arguments: tuple[str, ...], said: str, config: tuple[str, ...]
+) -> None:
+    code, out, err = refold("explain", "--json", *arguments, *config)
+
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.startswith("refold: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_answer_comes_before_a_person_notices(refold: Told) -> None:
+    command = (sys.executable, "-m", "refold", "permissions", "explain", "bash(git status)")
+    times = list[float]()
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+        times.append(time.perf_counter() - began)
+
+    assert min(times) < 0.25
+
+
+# The rules in force. ------------------------------------------------------------------
+
+
+def test_every_rule_in_force_is_listed_with_where_it_is_written(
+    refold: Told, tmp_path: Path
+) -> None:
+    file = settings("permission_mode = 'plan'\n[permissions]\ndeny = ['bash(rm *)']\n")
+    Folders(paths(os.environ).folders).always(tmp_path / "work", "bash(make \x1b[2J)")
+
+    code, out, _ = refold("list", "--ask", "bash(git push *)")
+
+    assert (code, out) == (
+        0,
+        f"deny   bash(rm *)  # user {file}\n"
+        "ask    bash(git push *)  # command line\n"
+        "allow  bash(make \\x1b[2J)  # always, in this folder\n"
+        "mode plan, 3 rules\n",
+    )
+    rows = [json.loads(line) for line in refold("list", "--json")[1].splitlines()]
+    assert [row["verdict"] for row in rows] == ["deny", "allow"]
+
+
+# A file of cases. ---------------------------------------------------------------------
+
+YAML = """
+defaults:
+  mode: rulesOnly
+  deny: ["bash(rm *)"]
+cases:
+  - {name: seen through quotes, command: '"rm" -rf build', expect: deny}
+  - {tool: read_file, input: {path: README.md}, mode: default, expect: allow}
+  - command: make test
+    allow: [{rule: "bash(make *)", match: [make test]}]
+    expect: allow
+  - {command: rm x, deny: [], expect: [ask, deny]}
+"""
+
+
+def test_cases_that_are_as_expected_pass(refold: Told, tmp_path: Path) -> None:
+    (tmp_path / "cases.yaml").write_text(YAML)
+    (tmp_path / "cases.json").write_text(json.dumps([{"command": "make", "expect": "ask"}]))
+    (tmp_path / "cases.toml").write_text('[[cases]]\ncommand = "make"\nexpect = "ask"\n')
+
+    assert refold("test", str(tmp_path / "cases.yaml")) == (0, "4 cases, 0 failed\n", "")
+    assert refold("test", str(tmp_path / "cases.json")) == (0, "1 cases, 0 failed\n", "")
+    assert refold("test", str(tmp_path / "cases.toml")) == (0, "1 cases, 0 failed\n", "")
+
+
+def test_cases_that_are_not_are_named_one_a_line(refold: Told, tmp_path: Path) -> None:
+    settings("[permissions]\nallow = ['bash(make *)']\n")
+    (tmp_path / "cases.yaml").write_text(YAML + "  - {command: make, expect: ask}\n")
+
+    code, out, _ = refold("test", str(tmp_path / "cases.yaml"))
+
+    assert code == 1
+    assert out.splitlines()[0].startswith("case 5: bash make: expected ask, got allow: ")
+    assert out.splitlines()[1:] == ["5 cases, 1 failed"]
+    assert refold("test", str(tmp_path / "cases.yaml"), "--no-config")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no cases"),
+        ("cases: []", "there are no cases in"),
+        ("- [", "the cases in"),
+        ("- !!python/object/apply:os.system [ls]", "the cases in"),
+        ("- {command: ls}", "case 1: Object missing required field `expect`"),
+        ("- {command: ls, expect: maybe}", "case 1: Invalid enum value 'maybe'"),
+        ("- {command: ls, expects: allow, expect: allow}", "unknown field `expects`"),
+        ("- {expect: allow}", "case 1: there is no call: say command, or tool and input"),
+        ("- {command: ls, tool: grep, expect: allow}", "say either command, or tool and input"),
+        ("- {tool: nope, expect: allow}", "case 1: there is no tool 'nope'"),
+        ("- {command: ls, mode: yolo, expect: allow}", "case 1: there is no mode 'yolo'"),
+        ("- {command: ls, allow: ['bash('], expect: allow}", "case 1: 'bash(' is no permission"),
+        ("- {command: ls, deny: [{rule: bash(rm *), match: [ls]}], expect: allow}",
+         "the rule bash(rm *) in"),
+        ("rules: []", "unknown field `rules`"),
+    ],
+)  # fmt: skip
+def test_a_file_that_makes_no_sense_is_one_sentence(
+    refold: Told, tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "cases.yaml"
+    file.write_text(text)
+
+    code, out, err = refold("test", str(file))
+
+    assert (code, out) == (1, "")
+    assert str(file) in err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+# Rules from elsewhere. ----------------------------------------------------------------
+
+THEIRS = {
+    "permissions": {
+        "allow": [
+            "Bash(npm run lint)",
+            "Bash(npm run test:*)",
+            "Read(//etc/hosts)",
+            "Nope",
+        ],
+        "deny": ["Read(./.env)"],
+        "defaultMode": "acceptEdits",
+        "additionalDirectories": ["../docs"],
+    },
+    "env": {"A": "b"},
+}
+
+
+def theirs(folder: Path, found: object, name: str = "settings.json") -> Path:
+    (folder / ".claude").mkdir(exist_ok=True)
+    file = folder / ".claude" / name
+    file.write_text(json.dumps(found))
+    return file
+
+
+def test_rules_of_another_agent_are_shown_and_hold_from_then_on(
+    refold: Told, tmp_path: Path
+) -> None:
+    theirs(tmp_path / "work", THEIRS)
+    theirs(
+        tmp_path / "work",
+        {"permissions": {"ask": ["Bash(git push:*)"]}},
+        "settings.local.json",
+    )
+
+    code, shown, left = refold("import", "--print")
+    nothing = refold("list")[1]
+    refold("import")
+    _, listed, _ = refold("list")
+
+    assert code == 0
+    assert "allow  bash(npm run lint)\n" in shown
+    assert "ask    bash(git push:*)\n" in shown
+    assert "'Nope' was left out: there is no such tool here" in left
+    assert "--permission-mode accept-edits" in left
+    assert "'../docs' is not added" in left
+    assert nothing == "mode default, 0 rules\n"
+    assert listed.count("  # always, in this folder\n") == 5
+    assert refold.verdict("npm run test unit") == "allow"
+    assert refold.explained("read_file", {"path": ".env"})["decision"] == "deny"
+    assert not (tmp_path / "work/.refold").exists()
+
+
+def test_a_file_elsewhere_can_be_named(refold: Told, tmp_path: Path) -> None:
+    file = theirs(tmp_path, THEIRS)
+
+    assert "allow  bash(npm run lint)\n" in refold("import", str(file), "--print")[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no .claude/settings.json in"),
+        ("[]", "settings.json holds no JSON object"),
+        ('{"permissions": 3}', "settings.json: permissions is no object"),
+        ("{}", "there is no rule to take over"),
+        (" " * 100_000, "it is larger than 64 KiB"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_one_sentence(
+    refold: Told, tmp_path: Path, content: str | None, said: str
+) -> None:
+    if content is not None:
+        theirs(tmp_path / "work", {}).write_text(content)
+
+    code, out, err = refold("import")
+
+    assert (code, out) == (1, "")
+    assert said in err
+    assert not paths(os.environ).folders.exists()
+
+
+# Old sessions under new rules. --------------------------------------------------------
+
+
+def session(tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any) -> str:
+    """A session in which these commands were wanted; gives its id."""
+    calls = [[("bash", json.dumps({"command": command}))] for command in commands]
+    agent = Agent(
+        provider=ScriptedProvider(*calls, "Done."),
+        directory=tmp_path / "work",
+        mode=mode,
+        settings={"limits.refusals": 99, **settings_},
+    )
+    return agent.run("Go.").session_id
+
+
+def test_a_replay_names_the_calls_that_would_get_another_verdict(
+    refold: Told, tmp_path: Path
+) -> None:
+    id_ = session(tmp_path, "true", "echo a", "touch b", "rm b", mode="bypass")
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        'permission_mode = "bypass"\n[permissions]\ndeny = ["bash(rm *)"]\nask = ["bash(touch *)"]\n'
+    )
+    journal = paths(os.environ).data / "sessions" / id_
+    before = {each: each.read_bytes() for each in journal.rglob("*") if each.is_file()}
+
+    code, out, err = refold("replay", id_, "--rules", str(rules))
+    rows = [
+        json.loads(x)
+        for x in refold("replay", id_, "--rules", str(rules), "--json")[1].splitlines()
+    ]
+
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "4 calls, 2 would get another verdict"
+    assert [
+        (r["call"], r["then"]["decision"], r["now"]["decision"], r["now"]["rule"])
+        for r in rows
+    ] == [
+        ("bash touch b", "allow", "ask", "bash(touch *)"),
+        ("bash rm b", "allow", "deny", "bash(rm *)"),
+    ]
+    assert {
+        each: each.read_bytes() for each in journal.rglob("*") if each.is_file()
+    } == before
+
+
+def test_under_the_same_rules_nothing_changes(refold: Told, tmp_path: Path) -> None:
+    rule = '[permissions]\nallow = ["bash(touch *)"]\ndeny = ["bash(rm *)"]\n'
+    settings(rule)
+    id_ = session(tmp_path, "ls", "touch b", "rm b", "make")
+    (tmp_path / "rules.toml").write_text(rule)
+
+    told = refold("replay", id_, "--rules", str(tmp_path / "rules.toml"))
+
+    assert told == (0, "4 calls, 0 would get another verdict\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "there is no file"),
+        ("[permissions]\nallow = ['bash(']", "is no permission rule"),
+        ("x = ", "is no TOML"),
+        ("[permission]\nallow = []", "there is no setting"),
+    ],
+)
+def test_rules_that_cannot_be_read_are_named(
+    refold: Told, tmp_path: Path, text: str | None, said: str
+) -> None:
+    id_ = session(tmp_path, "ls")
+    file = tmp_path / "rules.toml"
+    if text is not None:
+        file.write_text(text)
+
+    code, out, err = refold("replay", id_, "--rules", str(file))
+
+    assert (code, out) == (1, "")
+    assert str(file) in err
+    assert said in err
+    assert refold("replay", "nothing", "--rules", str(file))[0] == 1

@@ -1,0 +1,191 @@
+"""`refold rewind`: the list of points, the preview, going back, and undoing that."""
+
+import json
+import os
+from argparse import ArgumentParser
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.cli.rewind import add_parser, run
+from refold.errors import BadInput, Held
+from refold.journal.events import Checkpointed, Said, Started
+from refold.journal.home import Home
+from refold.place.checkpoints import Checkpoints
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import ScriptedProvider
+from tests.kernel.house import world
+
+ID = "20260101-000000-abcd"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace, and a session in it that made a.txt after event 3 and changed it after 6."""
+    found = tmp_path / "work"
+    found.mkdir()
+    monkeypatch.chdir(found)
+    anyio.run(played, found)
+    return found
+
+
+def recorder() -> Recorder:
+    home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    return Recorder(home.store(ID), clock=lambda: 0.0)
+
+
+async def played(root: Path) -> None:
+    store = Path(os.environ["REFOLD_HOME"]) / "checkpoints"
+    kept, record = Checkpoints([root], store, os.environ, ID), recorder()
+    given = world(ScriptedProvider([]))
+    async with await Session.open(record, lambda _: given, directory=str(root), id_=ID):
+        for words, content in (("make a.txt", "one\n"), ("change it", "two\n")):
+            await record(Said(words), by="person")
+            kept.dirty()
+            await record(Checkpointed((await kept.taken()).trees), Started("c"))
+            (root / "a.txt").write_text(content)
+        kept.dirty()
+        await record(Checkpointed((await kept.taken()).trees))
+
+
+def rewind(*arguments: str) -> int:
+    parser = ArgumentParser()
+    add_parser(parser.add_subparsers(dest="command"))
+    return run(parser.parse_args(["rewind", *arguments]))
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_without_an_event_it_lists_where_one_can_go(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = rewind(ID[:10])
+
+    rows = [line.split("  ") for line in printed(capsys).splitlines()]
+    assert code == 0
+    assert [(row[0], *row[2:]) for row in rows] == [
+        ("2", "make a.txt", "1 file changed"),
+        ("5", "change it", "1 file changed"),
+    ]
+
+
+def test_the_list_as_json_has_a_line_for_each_point(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewind("last", "--json")
+
+    assert [json.loads(line) for line in printed(capsys).splitlines()] == [
+        {"seq": 2, "at": 0.0, "kind": "said", "words": "make a.txt", "to": 0, "files": 1,
+         "in_talk": True},
+        {"seq": 5, "at": 0.0, "kind": "said", "words": "change it", "to": 0, "files": 1,
+         "in_talk": True},
+    ]  # fmt: skip
+
+
+def test_it_goes_back_and_says_how_that_is_undone(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = rewind(ID, "5")
+    said, back = printed(capsys), (root / "a.txt").read_text()
+    command = said.rpartition("To undo this: refold rewind ")[2].split()
+    rewind(*command)
+
+    assert (code, back, (root / "a.txt").read_text()) == (0, "one\n", "two\n")
+    assert said.startswith(
+        "The talk goes back to before event 5.\n  a.txt  changes     +1 -1"
+    )
+    assert command[0] == ID
+
+
+def test_a_dry_run_shows_and_records_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = recorder().view.seq
+    before = (
+        Path(os.environ["REFOLD_HOME"]) / "sessions" / ID / "events.jsonl"
+    ).read_bytes()
+
+    code = rewind(ID, "2", "--files", "--dry-run")
+
+    assert (code, printed(capsys)) == (
+        0,
+        "  a.txt  goes        +0 -1 -\n1 file changes, +0 -1 lines\n",
+    )
+    assert (root / "a.txt").read_text() == "two\n"
+    after = (
+        Path(os.environ["REFOLD_HOME"]) / "sessions" / ID / "events.jsonl"
+    ).read_bytes()
+    assert (events, after) == (0, before)
+
+
+def test_as_json_the_report_holds_what_was_done(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewind(ID, "2", "--files", "--json")
+
+    found = json.loads(printed(capsys))
+    assert (found["event"], found["what"], found["files"], found["drift"]) == (
+        2,
+        "files",
+        1,
+        [],
+    )
+    assert found["changes"] == [
+        {"path": str(root / "a.txt"), "kind": "deleted", "added": 0, "removed": 1}
+    ]
+    assert found["command"] == f"refold rewind {ID} {found['undo']} --files"
+
+
+def test_what_somebody_changed_since_is_only_taken_back_by_force(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "a.txt").write_text("mine\n")
+
+    with pytest.raises(BadInput, match=r"somebody changed these files since: .*a\.txt"):
+        rewind(ID, "5")
+    kept = (root / "a.txt").read_text()
+    rewind(ID, "5", "--force")
+
+    assert (kept, (root / "a.txt").read_text()) == ("mine\n", "one\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["20991231"], "there is no session"),
+        ([ID, "99"], "there is no event 99"),
+        ([ID, "1", "--talk"], "nothing had been said yet"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    root: Path, arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        rewind(*arguments)
+
+
+def test_a_workspace_that_is_gone_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root.parent)
+    root.rename(root.parent / "elsewhere")
+
+    with pytest.raises(BadInput, match=r"works in '.*work', which is gone"):
+        rewind(ID)
+
+
+def test_while_another_process_has_the_session_nothing_goes_back(root: Path) -> None:
+    async def held() -> None:
+        record = recorder()
+        await record.open()
+        with pytest.raises(Held):
+            await anyio.to_thread.run_sync(rewind, ID, "5")
+        await record.close()
+
+    anyio.run(held)
+
+    assert (root / "a.txt").read_text() == "two\n"

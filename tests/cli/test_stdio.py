@@ -1,0 +1,374 @@
+"""A program at stdin and stdout: it is asked, it answers, it says what comes next."""
+
+import inspect
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from refold.cli.main import main
+from refold.cli.orders import Order, UserMessage, order_in
+from refold.errors import BadInput
+from refold.views import stream
+
+ROOT = Path(__file__).parents[2]
+Document = dict[str, Any]
+
+
+def call(tool: str, **arguments: Any) -> Document:
+    return {"calls": [{"tool": tool, "arguments": arguments}]}
+
+
+WRITE = call("write_file", path="a.txt", content="hello\n")
+ASK = call("ask_user", questions=[
+    {"question": "Which?", "options": [{"label": "red"}, {"label": "blue", "about": "cold"}]},
+    {"question": "How many?"},
+])  # fmt: skip
+PLAN = call("exit_plan_mode", plan="# Paint\n\n1. Buy paint", title="Paint it")
+
+
+class Program:
+    """refold at the other end of two pipes."""
+
+    def __init__(self, here: Path, lines: tuple[Document, ...], *flags: str) -> None:
+        script = here / "script.jsonl"
+        script.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
+        formats = ("--input-format", "stream-json", "--output-format", "stream-json")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "refold", *formats, "--script", str(script), *flags],
+            cwd=here,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.seen: list[Document] = []
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def say(self, raw: str = "", /, **order: Any) -> None:
+        assert self.process.stdin
+        line = raw.encode() if raw else msgspec.json.encode(order)
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def until(self, kind: str) -> Document:
+        """The next document of this kind."""
+        while True:
+            try:
+                line = self._lines.get(timeout=8)
+            except Empty:
+                raise AssertionError(f"no {kind} came after {self.seen}") from None
+            assert line, f"it ended without {kind}: {self.seen}"
+            self.seen.append(json.loads(line))
+            if self.seen[-1]["type"] == kind:
+                return self.seen[-1]
+
+    def end(self) -> int:
+        """Close stdin; the exit code. What came until then is in `seen`."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        while line := self._lines.get(timeout=8):
+            self.seen.append(json.loads(line))
+        return self.process.wait(20)
+
+    def kinds(self) -> list[str]:
+        return [document["type"] for document in self.seen]
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+
+Starts = Callable[..., Program]
+
+
+@pytest.fixture
+def starts(tmp_path: Path) -> Iterator[Starts]:
+    begun: list[Program] = []
+
+    def start(*lines: Document, flags: tuple[str, ...] = ()) -> Program:
+        begun.append(Program(tmp_path, lines, *flags))
+        return begun[-1]
+
+    yield start
+    for program in begun:
+        program.process.kill()
+        program.process.wait()
+        for pipe in (program.process.stdin, program.process.stdout, program.process.stderr):
+            if pipe:
+                pipe.close()
+
+
+@pytest.mark.slow
+def test_a_call_is_shown_allowed_and_done(starts: Starts, tmp_path: Path) -> None:
+    program = starts(WRITE, {"text": "Done."})
+    program.say(type="user_message", text="write")
+    request = program.until("tool_approval_request")
+    assert not (tmp_path / "a.txt").exists()
+    program.say(
+        type="tool_approval_response", call_id=request["call_id"], hash=request["hash"],
+        allowed=True,
+    )  # fmt: skip
+    result = program.until("result")
+
+    assert (program.end(), result["text"], result["denials"]) == (0, "Done.", [])
+    assert (request["tool"], request["once"], request["rule"]) == (
+        "write_file",
+        False,
+        "write_file(./a.txt)",
+    )
+    assert request["arguments"] == {"path": "a.txt", "content": "hello\n"}
+    assert (tmp_path / "a.txt").read_text() == "hello\n"
+
+
+@pytest.mark.slow
+def test_a_no_goes_to_the_model_and_stale_answers_do_nothing(
+    starts: Starts, tmp_path: Path
+) -> None:
+    program = starts(WRITE, {"text": "I may not."})
+    program.say(type="user_message", text="write")
+    request = program.until("tool_approval_request")
+    answer = {"type": "tool_approval_response", "call_id": request["call_id"]}
+    program.say(**answer, allowed=True, hash="of something else")
+    stale = program.until("error")
+    program.say(**answer | {"call_id": "call-9"}, allowed=True)
+    unknown = program.until("error")
+    program.say(**answer, allowed=False, reason="not here")
+    refused = program.until("tool_result")
+    program.until("result")
+    program.say(**answer, allowed=True)
+    late = program.until("error")
+
+    assert program.end() == 0
+    assert [each["line"] for each in (stale, unknown, late)] == [2, 3, 5]
+    assert "newest request" in stale["reason"]
+    assert "'call-9'" in unknown["reason"]
+    assert "not here" in refused["text"]
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_a_grant_holds_for_the_session_or_always(starts: Starts, tmp_path: Path) -> None:
+    again = call("write_file", path="a.txt", content="again\n")
+    for grant in ("session", "always"):
+        program = starts(WRITE, again, {"text": "Done."})
+        program.say(type="user_message", text="write")
+        request = program.until("tool_approval_request")
+        program.say(
+            type="tool_approval_response", call_id=request["call_id"], allowed=True,
+            grant=grant,
+        )  # fmt: skip
+        program.until("result")
+
+        assert program.end() == 0
+        assert program.kinds().count("tool_approval_request") == 1
+        (tmp_path / "a.txt").unlink()
+    program = starts(WRITE, {"text": "Done."})
+    program.say(type="user_message", text="write")
+
+    assert program.end() == 0
+    assert "tool_approval_request" not in program.kinds()
+    assert (tmp_path / "a.txt").read_text() == "hello\n"
+
+
+@pytest.mark.slow
+def test_questions_are_answered_one_by_one(starts: Starts) -> None:
+    program = starts(ASK, {"text": "Red it is."})
+    program.say(type="user_message", text="paint")
+    asked = program.until("question")
+    program.say(type="tool_approval_response", call_id=asked["call_id"], allowed=True)
+    wrong = program.until("error")
+    program.say(type="question_response", call_id=asked["call_id"], answers=["a", "b", "c"])
+    many = program.until("error")
+    program.say(type="question_response", call_id=asked["call_id"], answers=["red", ""])
+    told = program.until("tool_result")
+
+    assert program.end() == 0
+    assert asked["questions"] == [
+        {
+            "question": "Which?",
+            "options": [{"label": "red", "about": ""}, {"label": "blue", "about": "cold"}],
+            "many": False,
+        },
+        {"question": "How many?", "options": [], "many": False},
+    ]
+    assert told["text"] == "Which?\n  red\nHow many?\n  (no answer)"
+    assert "question_response" in wrong["reason"]
+    assert "2 questions" in many["reason"]
+
+
+@pytest.mark.slow
+def test_a_plan_is_sent_back_approved_and_carried_out(
+    starts: Starts, tmp_path: Path
+) -> None:
+    program = starts(
+        PLAN, PLAN, WRITE, {"text": "Painted."}, flags=("--allow", "write_file")
+    )
+    program.say(type="set_mode", mode="plan")
+    program.say(type="user_message", text="paint")
+    first = program.until("plan_ready")
+    ended = program.until("result")
+    program.say(type="plan_approval", plan=first["plan"], approved=False, feedback="Blue.")
+    second = program.until("plan_ready")
+    program.until("result")
+    program.say(type="plan_approval", plan=first["plan"], approved=True)
+    stale = program.until("error")
+    program.say(type="plan_approval", plan=second["plan"], approved=True, text="1. Blue")
+    result = program.until("result")
+
+    assert program.end() == 0
+    assert (first["title"], first["text"]) == ("Paint it", "# Paint\n\n1. Buy paint")
+    assert ended["plan"] == {
+        "title": "Paint it",
+        "text": "# Paint\n\n1. Buy paint",
+        "id": first["plan"],
+    }
+    assert "no plan" in stale["reason"]
+    assert (result["outcome"], result["text"]) == ("answered", "Painted.")
+    assert program.kinds().count("plan_rejected") == 1
+    approved = next(d for d in program.seen if d["type"] == "plan_approved")
+    assert approved["text"] == "1. Blue"
+    said = [d["text"] for d in program.seen if d["type"] == "user_message"]
+    assert ["Blue." in said[1], "1. Blue" in said[2]] == [True, True]
+    assert (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_what_waits_when_stdin_ends_is_denied(starts: Starts, tmp_path: Path) -> None:
+    program = starts(WRITE, ASK, {"text": "Nobody answered."})
+    program.say(type="user_message", text="write")
+    program.until("tool_approval_request")
+
+    assert program.end() == 0
+    result = program.seen[-1]
+    assert (result["type"], result["text"]) == ("result", "Nobody answered.")
+    assert [d["tool"] for d in result["denials"]] == ["write_file", "ask_user"]
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_messages_are_turns_of_their_own_each_with_a_result(starts: Starts) -> None:
+    program = starts({"text": "One."}, {"text": "Two."}, {"text": "Three."})
+    program.say(type="user_message", text="a", client_key="k")
+    program.say(type="user_message", text="a", client_key="k")
+    program.say('{"type": "user", "message": {"role": "user", "content": "b"}}')
+    program.say(json.dumps(
+        {"type": "user", "message": {"content": [{"type": "text", "text": "c"}]}}
+    ))  # fmt: skip
+
+    assert program.end() == 0
+    results = [d["text"] for d in program.seen if d["type"] == "result"]
+    assert results == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.slow
+def test_a_bad_line_is_named_and_the_next_is_heard(starts: Starts) -> None:
+    program = starts({"text": "One."})
+    for line in (
+        "{",
+        '{"type": "shout"}',
+        '{"type": "user_message", "texd": "a"}',
+        "\xff[]",
+    ):
+        program.say(line)
+    program.say(type="set_mode", mode="yes")
+    program.say(type="continue")
+    program.say(type="user_message", text="a")
+    program.until("result")
+
+    assert program.end() == 0
+    errors = [d for d in program.seen if d["type"] == "error"]
+    assert [d["line"] for d in errors] == [1, 2, 3, 4, 5, 6]
+    assert all(d["reason"].startswith(f"line {d['line']} of stdin: ") for d in errors)
+
+
+@pytest.mark.slow
+def test_a_turn_is_interrupted_with_other_words(starts: Starts) -> None:
+    wait = call("bash", command="sleep 30")
+    program = starts(wait, {"text": "As you like."}, flags=("--yolo",))
+    program.say(type="user_message", text="wait")
+    program.until("tool_approval_result")
+    program.say(type="interrupt", instead="be short")
+    stopped = program.until("result")
+    result = program.until("result")
+
+    assert program.end() == 0
+    assert (stopped["outcome"], result["text"]) == ("interrupted", "As you like.")
+
+
+@pytest.mark.slow
+def test_a_signal_ends_it_even_while_it_waits(starts: Starts) -> None:
+    program = starts(WRITE)
+    program.say(type="user_message", text="write")
+    program.until("tool_approval_request")
+    program.process.send_signal(signal.SIGTERM)
+    result = program.until("result")
+
+    assert (program.process.wait(20), result["outcome"]) == (130, "interrupted")
+
+
+@pytest.mark.slow
+def test_a_time_limit_ends_it_and_says_so(starts: Starts) -> None:
+    program = starts(WRITE, flags=("--timeout", "0.5"))
+    program.say(type="user_message", text="write")
+    result = program.until("result")
+
+    assert (program.process.wait(20), result["reason"]) == (3, "out of time")
+
+
+def test_orders_need_the_stream_to_be_answered_in(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["-p", "Hi", "--input-format", "stream-json"]) == 1
+    assert "add --output-format stream-json" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", [[{"type": "image", "source": {}}], [{"type": "text", "text": 7}], 7]
+)
+def test_a_message_of_another_shape_is_refused(content: object) -> None:
+    line = msgspec.json.encode({"type": "user", "message": {"content": content}})
+
+    with pytest.raises(BadInput):
+        order_in(line)
+
+
+def test_a_lone_half_of_a_character_is_words_all_the_same() -> None:
+    found = order_in(b'{"type": "user_message", "text": "\\ud83d! \\ud83d\\ude00"}')
+
+    assert found == UserMessage("\ufffd! \U0001f600")
+
+
+def test_every_order_and_its_fields_are_in_the_page_and_no_other() -> None:
+    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    table = page.split("## Over stdio")[1].split("##")[0]
+    rows = re.findall(
+        r"^\| `([a-z_]+)` \| (.*?) ?\|", table.split("|---|---|---|")[1], re.MULTILINE
+    )
+
+    told = {kind: set(re.findall(r"`([a-z_]+)`", fields)) for kind, fields in rows}
+
+    assert told == {
+        str(kind.__struct_config__.tag): set(kind.__struct_fields__)
+        for kind in get_args(Order)
+    }
+
+
+def test_every_field_of_a_request_is_in_the_page() -> None:
+    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    source = inspect.getsource(stream.approval_request) + inspect.getsource(stream.question)
+
+    fields = set(re.findall(r'"([a-z_]+)":', source)) - {"type"}
+
+    assert [name for name in sorted(fields) if f"`{name}`" not in page] == []

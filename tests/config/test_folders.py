@@ -1,0 +1,198 @@
+"""What a person said about folders is kept, beside their settings and nowhere else."""
+
+import stat
+import tomllib
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold.config.folders import Folders
+from refold.config.project import Project, ProjectFile
+from refold.config.written import as_toml
+from refold.errors import BadInput
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "settings" / "folders.toml"
+
+
+def shown(folder: Path) -> Project:
+    return Project(str(folder), (ProjectFile(".refold/config.toml", "abc"),))
+
+
+def allowed(file: Path, folder: Path) -> object:
+    return dict(Folders(file).layer(folder)).get("permissions.allow", (None,))[0]
+
+
+def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> None:
+    folders = Folders(file)
+
+    assert (folders.trusted(), list(folders.layer(tmp_path))) == ({}, [])
+    assert not folders.distrust(tmp_path)
+    assert not file.parent.exists()
+
+
+def test_what_is_kept_is_for_its_owner_s_eyes_and_whole(file: Path, tmp_path: Path) -> None:
+    Folders(file).trust(shown(tmp_path))
+    Folders(file).always(tmp_path, "bash(make test)")
+    Folders(file).always(tmp_path, "bash(make test)", "bash(ls)")
+
+    assert tomllib.loads(file.read_text()) == {
+        "folders": {
+            str(tmp_path): {
+                "trusted": True,
+                "shown": {".refold/config.toml": "abc"},
+                "allow": ["bash(make test)", "bash(ls)"],
+            }
+        }
+    }
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert {each.name for each in file.parent.iterdir()} == {
+        "folders.toml", ".folders.toml.lock",
+    }  # fmt: skip
+
+
+def test_what_is_not_ours_in_the_file_stays(file: Path, tmp_path: Path) -> None:
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_text('later = [1, {a = 2.5}]\n[folders."/x"]\ntrusted = true\nnew = "é"\n')
+
+    Folders(file).always(tmp_path, "bash(ls)")
+
+    assert tomllib.loads(file.read_text()) == {
+        "later": [1, {"a": 2.5}],
+        "folders": {
+            "/x": {"trusted": True, "new": "é"},
+            str(tmp_path): {"allow": ["bash(ls)"]},
+        },
+    }
+
+
+def test_trust_is_taken_back_and_what_is_always_allowed_stays(
+    file: Path, tmp_path: Path
+) -> None:
+    folders = Folders(file)
+    folders.trust(shown(tmp_path))
+    folders.always(tmp_path, "bash(ls)")
+
+    assert folders.distrust(tmp_path)
+
+    assert (folders.trusted(), folders.state(shown(tmp_path))) == ({}, "new")
+    assert allowed(file, tmp_path) == ("bash(ls)",)
+
+
+def test_a_link_to_a_folder_is_that_folder(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    Folders(file).always(tmp_path / "link", "bash(ls)")
+
+    assert allowed(file, tmp_path / "real") == ("bash(ls)",)
+
+
+def test_only_what_is_a_rule_is_kept(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"'bash\(' is no permission rule"):
+        Folders(file).always(tmp_path, "bash(")
+
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
+def test_a_file_that_others_can_change_says_nothing(
+    file: Path, tmp_path: Path, mode: int
+) -> None:
+    Folders(file).always(tmp_path, "bash(ls)")
+    file.chmod(mode)
+
+    with pytest.raises(BadInput, match=f"others can change it: .* chmod 600 {file}"):
+        list(Folders(file).layer(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("folders = 3", "folders is no table"),
+        ("[folders]\n'{}' = 3", "is no table"),
+        ("x = ", "is no TOML"),
+        ("a = '\xff'", "cannot be read"),
+    ],
+)
+def test_a_broken_file_is_named_and_never_written_over(
+    file: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_bytes(text.replace("{}", str(tmp_path)).encode("latin-1"))
+    before = file.read_bytes()
+
+    for use in (
+        lambda: list(Folders(file).layer(tmp_path)),
+        lambda: Folders(file).always(tmp_path, "bash(ls)"),
+    ):
+        with pytest.raises(BadInput, match=said) as caught:
+            use()
+        assert str(file) in str(caught.value)
+    assert file.read_bytes() == before
+
+
+def test_a_rule_that_somebody_broke_by_hand_is_named_with_the_file(
+    file: Path, tmp_path: Path
+) -> None:
+    Folders(file).always(tmp_path, "bash(ls)")
+    file.write_text(file.read_text().replace("bash(ls)", "bash("))
+
+    with pytest.raises(BadInput, match=rf"{file}: 'bash\(' is no permission rule"):
+        list(Folders(file).layer(tmp_path))
+
+
+def test_two_who_write_at_the_same_time_lose_nothing(file: Path, tmp_path: Path) -> None:
+    def say(who: int) -> None:
+        for n in range(5):
+            Folders(file).always(tmp_path, f"bash(echo {who} {n})")
+
+    writers = [Thread(target=say, args=(who,)) for who in range(4)]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+
+    assert len(tomllib.loads(file.read_text())["folders"][str(tmp_path)]["allow"]) == 20
+
+
+def test_a_folder_whose_name_cannot_be_written_is_named(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="its name is no UTF-8"):
+        Folders(file).always(f"{tmp_path}/\udcff", "bash(ls)")
+
+
+VALUES = st.recursive(
+    st.text()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.dates()
+    | st.just(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    | st.just(time(1, 2, 3)),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.text(), VALUES, max_size=4))
+def test_any_document_is_read_back_as_it_was_written(
+    document: Mapping[str, object],
+) -> None:
+    assert tomllib.loads(as_toml(document)) == document
+
+
+def test_dates_are_among_them() -> None:
+    assert as_toml({"a": date(2026, 1, 2)}) == "a = 2026-01-02\n"

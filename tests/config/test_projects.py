@@ -1,0 +1,406 @@
+"""What settings that lie in a folder may say, and when they count."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refold.config.folders import ALWAYS, Folders
+from refold.config.here import Here, load_here
+from refold.config.paths import Paths
+from refold.config.project import Project, in_words, project
+from refold.config.rules import rules_of
+from refold.errors import BadInput
+
+RULES = '[permissions]\nallow = ["bash(make test)"]\ndeny = ["bash(rm *)"]\n'
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "own", tmp_path / "own", tmp_path / "own")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    (found / ".refold").mkdir(parents=True)
+    return found
+
+
+def says(folder: Path, text: str, name: str = "config.toml") -> None:
+    (folder / ".refold" / name).write_text(text, encoding="utf-8")
+
+
+def here(folder: Path, places: Paths, *, trust: bool = False, **flags: object) -> Here:
+    dotted = {key.replace("__", "."): value for key, value in flags.items()}
+    return load_here(
+        folder, places, {}, dotted, trust=trust, managed=places.config / "managed.toml"
+    )
+
+
+def trusting(folder: Path, places: Paths, **flags: object) -> Here:
+    """As `here`, after a person has seen what is there now."""
+    Folders(places.folders).trust(found(folder, places))
+    return here(folder, places, **flags)
+
+
+def found(folder: Path, places: Paths) -> Project:
+    return project(folder, places.settings)
+
+
+def rules(at: Here) -> list[tuple[str, str, str]]:
+    return [(r.verdict, str(r), r.source) for r in rules_of(at.settings.permissions)]
+
+
+# Which layer wins. --------------------------------------------------------------------
+
+
+def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> None:
+    keys = ("steps", "warn", "repeats", "refusals", "output", "result")
+    places.config.mkdir()
+    for at, (name, file) in enumerate(
+        {
+            "user": places.settings,
+            "project": folder / ".refold/config.toml",
+            "project-local": folder / ".refold/config.local.toml",
+        }.items()
+    ):
+        lines = (f"{key} = {1000 * (at + 1)}\n" for key in keys[at:])
+        file.write_text(f"# {name}\n[limits]\n" + "".join(lines))
+    (places.config / "managed.toml").write_text("[limits]\nresult = 6000\n")
+    Folders(places.folders).trust(found(folder, places))
+
+    at = load_here(
+        folder,
+        places,
+        {"REFOLD_LIMITS__REFUSALS": "4000", "REFOLD_LIMITS__OUTPUT": "4000"},
+        {"limits.output": 5000, "limits.result": 5000},
+        managed=places.config / "managed.toml",
+    )
+
+    held = {k: (getattr(at.settings.limits, k), at.loaded.origins[f"limits.{k}"].origin) for k in keys}  # fmt: skip
+    assert held == {
+        "steps": (1000, f"user {places.settings}"),
+        "warn": (2000, "project .refold/config.toml"),
+        "repeats": (3000, "project-local .refold/config.local.toml"),
+        "refusals": (4000, "environment variable REFOLD_LIMITS__REFUSALS"),
+        "output": (5000, "command line"),
+        "result": (6000, f"managed {places.config / 'managed.toml'}"),
+    }
+
+
+def test_rules_of_every_layer_add_up_and_each_says_where_it_is_written(
+    folder: Path, places: Paths
+) -> None:
+    places.config.mkdir()
+    places.settings.write_text('[permissions]\nallow = ["bash(ls)"]\n')
+    (places.config / "managed.toml").write_text('[permissions]\ndeny = ["bash(sudo *)"]\n')
+    says(folder, '[permissions]\nallow = ["bash(make test)"]\n')
+    says(folder, '[permissions]\nask = ["bash(git push *)"]\n', "config.local.toml")
+    Folders(places.folders).always(folder, "bash(npm test)")
+
+    at = trusting(folder, places, permissions__deny=("bash(rm *)",))
+
+    assert rules(at) == [
+        ("deny", "bash(rm *)", "command line"),
+        ("deny", "bash(sudo *)", f"managed {places.config / 'managed.toml'}"),
+        ("ask", "bash(git push *)", "project-local .refold/config.local.toml"),
+        ("allow", "bash(ls)", f"user {places.settings}"),
+        ("allow", "bash(make test)", "project .refold/config.toml"),
+        ("allow", "bash(npm test)", ALWAYS),
+    ]
+
+
+def test_a_mode_may_be_called_as_elsewhere(folder: Path, places: Paths) -> None:
+    places.config.mkdir()
+    for name, mode in {
+        "acceptEdits": "accept-edits", "bypassPermissions": "bypass",
+        "rulesOnly": "rules-only", "plan": "plan",
+    }.items():  # fmt: skip
+        places.settings.write_text(f'permission_mode = "{name}"\n')
+
+        assert here(folder, places).settings.permission_mode == mode
+
+
+# Trust. -------------------------------------------------------------------------------
+
+
+def test_settings_of_a_folder_count_only_once_they_were_shown_and_taken(
+    folder: Path, places: Paths
+) -> None:
+    says(folder, RULES)
+
+    before = here(folder, places)
+    after = trusting(folder, places)
+
+    assert (before.state, rules(before)) == ("new", [])
+    assert before.unheeded.startswith(f".refold/config.toml in {folder}: not trusted")
+    assert (after.state, len(rules(after)), after.unheeded) == ("trusted", 2, "")
+
+
+def test_for_one_start_they_count_without_being_remembered(
+    folder: Path, places: Paths
+) -> None:
+    says(folder, RULES)
+
+    assert (here(folder, places, trust=True).state, here(folder, places).state) == (
+        "trusted",
+        "new",
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda at: says(at, RULES + " "),
+        lambda at: says(at, "", "config.local.toml"),
+        lambda at: (at / ".refold/config.toml").rename(at / ".refold/config.local.toml"),
+    ],
+)
+def test_settings_that_changed_do_not_count_until_they_are_shown_again(
+    folder: Path, places: Paths, change: Callable[[Path], object]
+) -> None:
+    says(folder, RULES)
+    trusting(folder, places)
+    change(folder)
+
+    changed = here(folder, places)
+    again = trusting(folder, places)
+
+    assert (changed.state, rules(changed)) == ("changed", [])
+    assert "changed since" in changed.unheeded
+    assert again.state == "trusted"
+
+
+def test_trust_is_in_a_real_folder_and_not_in_one_above_or_beside(
+    folder: Path, places: Paths, tmp_path: Path
+) -> None:
+    says(folder, RULES)
+    trusting(folder, places)
+    (tmp_path / "link").symlink_to(folder)
+    for other in (folder / "below", tmp_path / "work2"):
+        (other / ".refold").mkdir(parents=True)
+        says(other, RULES)
+
+        assert here(other, places).state == "new"
+    assert here(tmp_path / "link", places).state == "trusted"
+
+
+def test_a_folder_cannot_say_that_it_is_trusted(folder: Path, places: Paths) -> None:
+    (folder / ".refold/folders.toml").write_text(
+        f'[folders."{folder}"]\ntrusted = true\nallow = ["bash"]\n'
+    )
+    says(folder, "trusted = true")
+
+    at = here(folder, places)
+
+    assert (at.state, rules(at)) == ("unusable", [])
+
+
+def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
+    folder: Path,
+) -> None:
+    own = folder / ".refold"
+    says(folder, 'permission_mode = "bypass"\n')
+
+    at = here(folder, Paths(own, own, own))
+
+    assert (at.state, at.settings.permission_mode) == ("nothing", "bypass")
+
+
+# What they may say. -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[providers.anthropic]\nbase_url = "http://evil"', "providers.anthropic.base_url"),
+        ('[providers."\\u001b[2J"]\nwire = "ollama"', 'providers."\\x1b[2J".wire'),
+        ("[providers.mine]\nkey_command = ['sh']", "providers.mine.key_command"),
+        ('[commands.mine]\ncommand = ["sh"]', "commands.mine.command"),
+        ('[backend]\ncontext = "fresh"', "backend.context"),
+        ('[prices."a/b"]\ninput = 1.0', 'prices."a/b".input'),
+        ("[http]\nidle = 9.0", "http.idle"),
+        ("trace = true", "trace"),
+        ('durability = "written"', "durability"),
+        ("checkpoints = false", "checkpoints"),
+        ('[sandbox]\nwritable = ["/"]', "sandbox.writable"),
+        ("[limits]\nmemory = 0", "limits.memory"),
+        ("[limits]\nprocesses = 99", "limits.processes"),
+        ("[limits]\nquestion = 9.0", "limits.question"),
+    ],
+)
+def test_what_a_project_must_not_set_is_one_sentence_that_names_it(
+    folder: Path, places: Paths, text: str, key: str
+) -> None:
+    says(folder, text)
+
+    at = here(folder, places)
+
+    assert at.state == "unusable"
+    assert at.unheeded.startswith(f".refold/config.toml: a project must not set {key}: ")
+    assert at.loaded == here(folder / ".refold", places).loaded
+    with pytest.raises(BadInput, match="must not set"):
+        here(folder, places, trust=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('permission_mode = "bypass"', "permission_mode to default or accept-edits or"),
+        ('permission_mode = "bypassPermissions"', "permission_mode to default or accept"),
+        (
+            '[sandbox]\nprofile = "off"',
+            "sandbox.profile to read-only only, and not to 'off'",
+        ),
+        ('[sandbox]\nprofile = "workspace"', "sandbox.profile to read-only only"),
+        ("[sandbox]\nnetwork = true", "sandbox.network to false only, and not to true"),
+        ('[sandbox]\nnetwork = "on"', "sandbox.network cannot be 'on'"),
+    ],
+)
+def test_a_project_can_only_be_stricter_about_what_holds_commands(
+    folder: Path, places: Paths, text: str, said: str
+) -> None:
+    says(folder, text)
+
+    assert said in here(folder, places).unheeded
+
+
+def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
+    says(
+        folder,
+        'model = "a/b"\neffort = "low"\nfallback = ["c/d"]\npermission_mode = "acceptEdits"\n'
+        '[models]\nsmall = "e/f"\n[limits]\nsteps = 9\n'
+        '[sandbox]\nprofile = "read-only"\nnetwork = false\n' + RULES,
+    )
+
+    settings = trusting(folder, places).settings
+
+    assert (settings.models.main, settings.models.small, settings.effort) == (
+        "a/b", "e/f", "low",
+    )  # fmt: skip
+    assert (settings.fallback, settings.limits.steps) == (("c/d",), 9)
+    assert (settings.permission_mode, settings.sandbox.profile) == (
+        "accept-edits", "read-only",
+    )  # fmt: skip
+
+
+def test_what_a_folder_wants_is_said_in_words_that_no_screen_obeys(
+    folder: Path, places: Paths
+) -> None:
+    says(folder, RULES + '[limits]\nsteps = 9\n[models]\nmain = "a\\u001b[2Jb"\n')
+    says(
+        folder,
+        '[permissions]\nask = [{rule = "bash(git \\u202e *)"}]\n',
+        "config.local.toml",
+    )
+
+    assert in_words(found(folder, places)) == (
+        ".refold/config.toml:",
+        "  runs unasked: bash(make test)",
+        "  is refused: bash(rm *)",
+        "  limits.steps = 9",
+        "  models.main = 'a\\x1b[2Jb'",
+        ".refold/config.local.toml:",
+        "  asks each time: bash(git \\u202e *)",
+    )
+
+
+# Hostile files. -----------------------------------------------------------------------
+
+
+def a_link(at: Path) -> None:
+    (at.parent / "real.toml").write_text("")
+    at.symlink_to(at.parent / "real.toml")
+
+
+def a_socket(at: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        before = Path.cwd()
+        os.chdir(at.parent)  # names of sockets are short
+        try:
+            made.bind(at.name)
+        finally:
+            os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (a_link, "it is a link"),
+        (lambda at: at.symlink_to("/dev/zero"), "it is a link"),
+        (lambda at: at.symlink_to("/nowhere"), "it is a link"),
+        (lambda at: at.mkdir(), "it is no file"),
+        (lambda at: os.mkfifo(at), "it is no file"),
+        (a_socket, "it is no file"),
+        (lambda at: at.write_bytes(b"#" * 10_000_000), "it is larger than 64 KiB"),
+        (lambda at: at.write_bytes(b"a = '\xff'"), "it is no UTF-8: invalid start byte"),
+        (lambda at: at.write_bytes(bytes(range(128))), ".refold/config.toml is no TOML: "),
+        (
+            lambda at: at.write_text("a = " + "[" * 50_000),
+            ".refold/config.toml is no TOML: ",
+        ),
+        (
+            lambda at: at.write_text(f"{'a.' * 30_000}a = 1"),
+            "cannot be read: a line is mostly dots",
+        ),
+        (lambda at: at.write_text("[limits]\nsteps = 0"), "limits.steps cannot be 0"),
+        (lambda at: at.write_text(f"'{'k' * 60_000}' = 1"), "there is no setting 'kkk"),
+        (
+            lambda at: at.write_text("[permissions]\nallow=['bash(']"),
+            "is no permission rule",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["config.toml", "config.local.toml"])
+def test_a_hostile_file_is_one_sentence_and_counts_for_nothing(
+    folder: Path, places: Paths, make: Callable[[Path], object], why: str, name: str
+) -> None:
+    make(folder / ".refold" / name)
+
+    at = here(folder, places)
+
+    assert (at.state, rules(at)) == ("unusable", [])
+    assert why.replace("config.toml", name) in at.unheeded
+    assert at.unheeded.isprintable()
+    assert len(at.unheeded) < 2000
+    with pytest.raises(BadInput):
+        Folders(places.folders).trust(at.project)
+
+
+@pytest.mark.parametrize("target", ["outside", "work/real", "nowhere", "loop"])
+def test_a_directory_of_settings_that_is_a_link_is_not_followed(
+    tmp_path: Path, places: Paths, target: str
+) -> None:
+    work = tmp_path / "work"
+    for real in (tmp_path / "outside", work / "real"):
+        real.mkdir(parents=True)
+        (real / "config.toml").write_text(RULES)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (work / ".refold").symlink_to(tmp_path / target)
+
+    assert here(work, places).unheeded == (
+        "the settings in .refold cannot be read: it is a link; no settings of this folder "
+        "count"
+    )
+
+
+@pytest.mark.parametrize("make", [lambda at: at.write_text(""), lambda at: os.mkfifo(at)])
+def test_what_should_be_a_directory_and_is_none_is_named(
+    tmp_path: Path, places: Paths, make: Callable[[Path], object]
+) -> None:
+    make(tmp_path / ".refold")
+
+    assert "in .refold cannot be read: Not a directory" in here(tmp_path, places).unheeded
+
+
+def test_a_folder_without_settings_or_that_is_gone_has_nothing_to_say(
+    tmp_path: Path, places: Paths
+) -> None:
+    for folder in (tmp_path, tmp_path / "gone"):
+        assert (here(folder, places).state, here(folder, places).unheeded) == (
+            "nothing",
+            "",
+        )

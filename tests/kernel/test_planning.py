@@ -1,0 +1,201 @@
+"""Planning and asking: what a person decides, and that nothing happens before."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from house import BOOK, entries, opened, world
+
+from refold.engine.policies.planning import PLANNING
+from refold.journal.events import Ended, Judged, PlanAnswered
+from refold.journal.fold import View
+from refold.journal.store import MemoryStore
+from refold.session.requests import PlanToJudge, Questions, requests
+from refold.session.session import Session
+from refold.testing.scripted import ScriptedProvider
+from refold.tools.planning import ask_user, enter_plan_mode, exit_plan_mode
+from refold.values.rights import Mode
+
+TOOLS = (enter_plan_mode, exit_plan_mode, ask_user)
+ENTER = ("enter_plan_mode", "{}")
+PLAN = ("exit_plan_mode", '{"plan": "# Taxi\\n1. Order a taxi."}')
+ASKED = (
+    "ask_user",
+    '{"questions": [{"question": "Which?", "options": [{"label": "red"}]},'
+    ' {"question": "When?"}]}',
+)
+
+
+def planning_world(provider: ScriptedProvider, orders: list[str], **more: object):
+    given = world(provider, orders, **more)
+    from msgspec.structs import replace
+
+    return replace(given, tools=(*given.tools, *TOOLS))
+
+
+async def said(session: Session, words: str) -> View:
+    await session.inbox.say(words)
+    return await session.go()
+
+
+def texts(store: MemoryStore) -> Sequence[str]:
+    return [e.event.text for e in entries(store) if isinstance(e.event, Ended)]
+
+
+@pytest.mark.parametrize("mode", ["default", "bypass", "accept-edits", "rules-only"])
+def test_in_plan_mode_nothing_is_done_whatever_was_allowed_before(mode: Mode) -> None:
+    orders: list[str] = []
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([ENTER], [BOOK], [PLAN])
+        session = await opened(store, planning_world(provider, orders))
+        await session.inbox.set_mode(mode)
+        return await said(session, "Plan it")
+
+    view = anyio.run(go)
+
+    assert orders == []
+    assert (view.turn.outcome, view.rights.mode) == ("plan_ready", "plan")
+    assert view.plans.waiting is not None
+    assert (view.plans.waiting.title, view.turn.answer) == (
+        "Taxi",
+        "# Taxi\n1. Order a taxi.",
+    )
+    verdicts = [e.event for e in entries(store) if isinstance(e.event, Judged)]
+    assert [v.verdict for v in verdicts] == ["allow", "deny", "allow"]
+
+
+def test_an_approved_plan_is_carried_out_in_the_mode_from_before() -> None:
+    orders: list[str] = []
+
+    async def go() -> View:
+        provider = ScriptedProvider([ENTER], [PLAN], [BOOK], "Done.")
+        session = await opened(MemoryStore(), planning_world(provider, orders))
+        await session.inbox.set_mode("bypass")
+        await said(session, "Plan it")
+        (request,) = requests(session.view)
+        assert isinstance(request, PlanToJudge)
+        assert orders == []
+        assert await session.inbox.approve_plan(request.plan.seq)
+        assert not await session.inbox.approve_plan(request.plan.seq)
+        return await session.go()
+
+    view = anyio.run(go)
+
+    assert (orders, view.rights.mode, view.turn.answer) == (["taxi"], "bypass", "Done.")
+    assert [plan.state for plan in view.plans.made] == ["approved"]
+    assert requests(view) == ()
+
+
+def test_a_plan_is_approved_as_edited_or_sent_back_and_the_model_hears_how() -> None:
+    async def go() -> tuple[Sequence[str], View]:
+        provider = ScriptedProvider([ENTER], [PLAN], [PLAN], "Done.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await said(session, "Plan it")
+        await session.inbox.reject_plan(feedback="Too dear.")
+        view = await session.go()
+        assert view.turn.outcome == "plan_ready"
+        assert view.rights.mode == "plan"
+        await session.inbox.approve_plan(text="1. Walk.")
+        view = await session.go()
+        heard = [m.said.words if hasattr(m, "said") else "" for m in ()]
+        return [*heard, *(s.message.text for s in view.talk.messages)], view
+
+    messages, view = anyio.run(go)
+
+    assert any("Too dear." in text for text in messages)
+    assert any(text.endswith("Carry it out:\n\n1. Walk.") for text in messages)
+    assert [(p.state, p.text[:7]) for p in view.plans.made] == [
+        ("rejected", "# Taxi\n"),
+        ("approved", "1. Walk"),
+    ]
+
+
+def test_a_plan_waits_through_a_restart() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def go() -> View:
+        given = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
+        first = await opened(store, given)
+        await said(first, "Plan it")
+        await first.close()
+        again = await opened(store, given)
+        (request,) = requests(again.view)
+        assert isinstance(request, PlanToJudge)
+        await again.inbox.set_mode("plan")  # already on: nothing changes
+        await again.inbox.approve_plan(request.plan.seq)
+        return await again.go()
+
+    view = anyio.run(go)
+
+    assert view.rights.mode == "default"
+    assert [
+        c.call.name for c in view.talk.calls if c.stage == "asked"
+    ] == [] or orders == []
+    assert any(isinstance(e.event, PlanAnswered) for e in entries(store))
+
+
+def test_planning_is_said_once_a_turn_and_only_while_it_is_on() -> None:
+    async def go() -> Sequence[str]:
+        provider = ScriptedProvider([("weather", '{"city": "Oslo"}')], "Rain.", "Yes.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await session.inbox.set_mode("plan")
+        await said(session, "Look")
+        await session.inbox.set_mode("default")
+        view = await said(session, "And now?")
+        return [s.message.text for s in view.talk.messages if s.message.role == "user"]
+
+    heard = anyio.run(go)
+
+    assert sum(PLANNING in text for text in heard) == 1
+
+
+@pytest.mark.parametrize("mode", ["default", "bypass", "plan", "rules-only"])
+def test_questions_wait_for_a_person_in_every_mode_and_answers_reach_the_model(
+    mode: Mode,
+) -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([ASKED], "Red it is.")
+        session = await opened(store, planning_world(provider, []))
+        await session.inbox.set_mode(mode)
+        await said(session, "Ask me")
+        (request,) = requests(session.view)
+        assert isinstance(request, Questions)
+        assert [q.question for q in request.questions] == ["Which?", "When?"]
+        assert await session.inbox.answer(request.id, allowed=True, answers=("red", ""))
+        return await session.go()
+
+    view = anyio.run(go)
+
+    assert view.turn.answer == "Red it is."
+    assert texts(store) == ["Which?\n  red\nWhen?\n  (no answer)"]
+
+
+def test_with_nobody_there_a_question_is_refused_with_the_reason() -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([ASKED], "I guess.")
+        session = await opened(store, planning_world(provider, [], attended=False))
+        return await said(session, "Ask me")
+
+    view = anyio.run(go)
+
+    assert view.turn.answer == "I guess."
+    assert "nobody is there to ask" in texts(store)[0]
+
+
+def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        provider = ScriptedProvider([PLAN], "Right.")
+        return await said(await opened(store, planning_world(provider, [])), "Hi")
+
+    view = anyio.run(go)
+
+    assert view.turn.outcome == "answered"
+    assert texts(store) == ["Plan mode is off, so there is nothing to leave: do the work."]

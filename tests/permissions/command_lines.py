@@ -1,0 +1,107 @@
+"""Command lines out of a grammar: programs, options, quotes, globs, operators, tricks.
+
+Most are nonsense, many are asked about; what counts is that none of those that run
+unasked does more than look.
+"""
+
+from random import Random
+
+from refold.permissions.shell import git, programs
+
+_NAMES = [
+    *programs.LOOKING, *programs.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
+    "command", "git", "git", "git", "cd", "uniq", "sort", "xxd", "sed", "find", "tree", "rg",
+    "tee", "touch", "rm", "env", "xargs", "awk", "sh", "python3", "./x.sh", "/bin/ls", "man",
+]  # fmt: skip
+_FILES = [
+    "f", "g.txt", "src", "src/a.py", "src/*.py", "./f", "*", "*.txt", ".", "..", "/etc/hostname",
+    "link", "out", "src/../f", "-", "--", "'f'", '"g.txt"', "nosuch", "{f,g.txt}", "$HOME", "~",
+    "src/[a-z].py", "--output=PWNED", "PWNED", "d/e", "''", "HEAD", "HEAD~1", "HEAD:f", "1", "-1",
+    "+1", "'a[$(touch PWNED)]'", "-o", "=", "!=", "-eq", "-v", "+%Y",
+]  # fmt: skip
+_TRICKS = [
+    ">PWNED", "2>PWNED", ">>PWNED", "&>PWNED", "<f", "<<<f", "$(touch PWNED)", "`touch PWNED`",
+    "<(touch PWNED)", ">(tee PWNED)", "${x:=PWNED}", "$'\\x2dexec'", '$"-delete"', "\\-delete",
+    "X=1", "# f", "2>&1", ">/dev/null", "2>/dev/null", "</dev/null", "&>/dev/null", "'w PWNED'",
+    "'1,2p'", "'s/a/b/w PWNED'", "'s/a/b/e'", "'1e touch PWNED'", "'s/a/touch PWNED/e'",
+    "'$!N;P;D'", "-exec", "-delete", "';'", "'(' -name f ')'", "-fprint", "-name 'a*'", "-i", "-z",
+    "--pre ./x.sh", "--pre=./x.sh", "-O./x.sh", "--ext-diff", "--textconv", "--output PWNED",
+    "-T .", "--compress-program=./x.sh", "-c core.pager=./x.sh", "-C d", "--files0-from=f", "-s 1",
+    "-o PWNED", "-oPWNED", "--outp=PWNED", "-f x.sh", "-R", "-r", "-rn", "-la", "-n 2", "-5", "-u",
+    "'import \"a\" as $x; .'", "--hostname-bin ./x.sh", "--format=%G?", "--stdin", "-w", "-v X",
+]  # fmt: skip
+_OPERATORS = [
+    " && ",
+    " || ",
+    " | ",
+    "; ",
+    "\n",
+    " & ",
+    " |& ",
+    " &&\n",
+    ";;",
+    " ;",
+    "\r",
+    " # x\n",
+]
+
+
+def command_line(dice: Random) -> str:
+    parts = [_simple(dice) for _ in range(dice.choice((1, 1, 1, 2, 2, 3)))]
+    line = parts[0]
+    for part in parts[1:]:
+        line += dice.choice(_OPERATORS) + part
+    if dice.random() < 0.02:
+        at = dice.randrange(len(line) + 1)
+        line = line[:at] + dice.choice("'\"\\$`(){}<>&|;*?[]~#!\n\té") + line[at:]
+    return line
+
+
+def _simple(dice: Random) -> str:
+    name = dice.choice(_NAMES)
+    if name == "git":
+        # Its subcommands, and some more that change things.
+        names = [
+            *git.LOOKING,
+            "commit -am x",
+            "config a.b c",
+            "checkout f",
+            "gc",
+            "add f",
+            "init x",
+        ]
+        name += " " + dice.choice(names)
+    words = [name]
+    for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4))):
+        kind = dice.random()
+        if kind < 0.45:
+            words.append(dice.choice(_FILES))
+        elif kind < 0.6:
+            words.append(dice.choice(_TRICKS))
+        else:
+            words.append(_option(name, dice))
+    if name == "[":
+        words.append("]")
+    return " ".join(words)
+
+
+def _option(name: str, dice: Random) -> str:
+    """One of the program's own, whole, shortened or with a value; or any letter."""
+    written = programs.LOOKING.get(name) or programs.SEARCHING.get(name) or ""
+    if name.startswith("git "):
+        written = git.LOOKING.get(name[4:], "")
+    if name == "find":
+        return dice.choice(sorted(programs.FIND_ALONE | programs.FIND_WITH))
+    tokens = [t for t in written.split() if t.startswith("-") and len(t) > 1]
+    if not tokens or dice.random() < 0.2:
+        return "-" + dice.choice(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+        )
+    token = dice.choice(tokens)
+    if token.startswith("--"):
+        bare = token.rstrip("=?")
+        value = dice.choice(("", "=1", "=PWNED", " 1", "=%H", "=always"))
+        return dice.choice((bare, bare, bare[: dice.randrange(3, len(bare) + 1)])) + value
+    letters = token[1:].rstrip(":?")
+    picked = "".join(dice.choice(letters) for _ in range(dice.choice((1, 1, 2))))
+    return f"-{picked}" + (dice.choice((" 1", "1", " f")) if token.endswith(":") else "")

@@ -1,0 +1,56 @@
+"""A place for tests that touch no disk: one root, a home, links only where a test makes them."""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+
+from refold.permissions.decide import decide
+from refold.permissions.facts import Decision, Facts, Target, Touch
+from refold.permissions.rules import Rule, parse
+from refold.values.rights import Mode, Verdict
+from refold.values.tools import Effect
+
+ROOT, HOME = "/ws", "/home/person"
+STRICT: dict[Verdict, int] = {"deny": 0, "ask": 1, "allow": 2}
+LOOKS = ("read_file", "grep", "glob", "list_files", "tree")
+
+
+def place(*, sandboxed: bool = True, links: Mapping[str, str] | None = None) -> Facts:
+    def follow(path: str) -> str:
+        found = posixpath.normpath(path)
+        for name, leads in (links or {}).items():
+            if found == name or found.startswith(f"{name}/"):
+                return posixpath.normpath(leads + found[len(name) :])
+        return found
+
+    own = (f"{HOME}/.config/refold",)
+    return Facts((ROOT,), HOME, own, sandboxed=sandboxed, follow=follow)
+
+
+def rules(**written: Sequence[str]) -> list[Rule]:
+    return [
+        parse(text, verdict, "test")
+        for verdict in STRICT
+        for text in written.get(verdict, ())
+    ]
+
+
+def bash(command: str, *, cwd: str = "", network: bool = False) -> Touch:
+    return Touch("bash", Effect.RUN, command, cwd=cwd, network=network)
+
+
+def on_file(tool: str, path: str, facts: Facts) -> Touch:
+    effect = Effect.LOOK if tool in LOOKS else Effect.CHANGE
+    name = HOME + path[1:] if path.startswith("~/") else posixpath.join(ROOT, path)
+    return Touch(tool, effect, files=(Target(path, facts.follow(name)),))
+
+
+def judged(
+    command: str,
+    mode: Mode = "default",
+    *,
+    facts: Facts | None = None,
+    **written: Sequence[str],
+) -> Decision:
+    """What holds for a command; rules for bash are given without their `bash(…)`."""
+    bashed = {v: [f"bash({line})" for line in lines] for v, lines in written.items()}
+    return decide(bash(command), mode, rules(**bashed), facts or place())

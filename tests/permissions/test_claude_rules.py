@@ -1,0 +1,94 @@
+"""Rules written for Claude Code, in our words: nothing gets wider, what is left out is told."""
+
+from collections.abc import Mapping
+
+import pytest
+from places import bash, on_file, place
+
+from refold.permissions.claude_rules import Carried, carried_over
+from refold.permissions.decide import decide
+from refold.permissions.rules import parse
+from refold.values.rights import Verdict
+
+
+def test_a_settings_file_is_carried_over() -> None:
+    found = carried_over({
+        "allow": ["Bash(npm run test:*)", "Bash(git diff *)", "Read(//etc/hosts)", "Edit(/docs/**)",
+                  "WebFetch(domain:example.org)", "mcp__github__list", "mcp__github", "WebSearch"],
+        "ask": ["Bash(git push:*)"],
+        "deny": ["Read(./.env)", "Read(./secrets/**)", "Bash(curl:*)", "WebFetch", "Write(~/.x)"],
+        "defaultMode": "acceptEdits",
+        "additionalDirectories": ["../docs"],
+    })  # fmt: skip
+
+    assert found == Carried(
+        allow=(
+            "bash(npm run test:*)", "bash(git diff *)", "read(//etc/hosts)", "edit(./docs/**)",
+            "web_fetch(domain:example.org)", "mcp__github__list", "mcp__github", "web_search",
+        ),
+        ask=("bash(git push:*)",),
+        deny=("read(./.env)", "read(./secrets/**)", "bash(curl:*)", "web_fetch", "edit(~/.x)"),
+        mode="accept-edits",
+        directories=("../docs",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdict", "written", "became"),
+    [
+        ("allow", "Read(src/[ab].py)", ""),
+        ("deny", "Read(src/[ab].py)", "read(src/*.py)"),
+        ("deny", "Bash(git * --force)", "bash(git *)"),
+        ("allow", "Task(reviewer)", ""),
+        ("deny", "Task(reviewer)", "task"),
+        ("allow", "WebFetch(https://a)", ""),
+        ("allow", "Bash(", ""),
+    ],
+)
+def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
+    verdict: Verdict, written: str, became: str
+) -> None:
+    found = carried_over({verdict: [written]})
+
+    assert getattr(found, verdict) == ((became,) if became else ())
+    assert len(found.left) == 1
+    assert repr(written) in found.left[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"allow": "Bash"}, "'allow' is no list"),
+        ({"deny": [3]}, "3 in 'deny' is no text"),
+        ({"colour": 1}, "'colour' has no meaning here"),
+        ({"defaultMode": "wild"}, "there is no mode like 'wild'"),
+        ({"defaultMode": ["plan"]}, "there is no mode like ['plan']"),
+        ({"defaultMode": "bypassPermissions"},
+         "a settings file cannot switch to bypass: start with --permission-mode bypass"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_told(settings: Mapping[str, object], left: str) -> None:
+    assert carried_over(settings) == Carried(left=(left,))
+
+
+def test_carried_rules_do_what_they_did() -> None:
+    facts = place()
+    found = carried_over(
+        {"allow": ["Bash(npm run test:*)", "Edit(/docs/**)"], "deny": ["Read(.env)"]}
+    )
+    verdicts: tuple[Verdict, ...] = ("allow", "deny")
+    given = [
+        parse(text, verdict) for verdict in verdicts for text in getattr(found, verdict)
+    ]
+    touches = [
+        bash("npm run test -- -x"),
+        bash("npm run test; ls /"),
+        bash("cat .env"),
+        on_file("edit_file", "docs/a", facts),
+        on_file("edit_file", "src/docs/a", facts),
+        on_file("read_file", "sub/.env", facts),
+    ]
+
+    verdict = [decide(touch, "default", given, facts).verdict for touch in touches]
+
+    assert verdict == ["allow", "ask", "deny", "allow", "ask", "deny"]

@@ -1,0 +1,81 @@
+"""Deny and ask rules find what they name wherever it hides."""
+
+import pytest
+from places import judged
+
+FORMS = [
+    "rm", "rm -rf x", "/bin/rm x", "./rm x", "ls && rm x", "ls; rm x", "ls | rm x",
+    "ls\nrm x", "(rm x)", "$(rm x)", "`rm x`", "'rm' x", 'r""m x', "\\rm x", "r\\\nm x",
+    "A=1 rm x", "A=1 B=2 rm x", "sudo rm x", "sudo -u root rm x", "/usr/bin/env rm x",
+    "env -i A=1 rm x", "timeout 5 rm x", "nice -n 10 rm x", "xargs -0 rm", "nohup rm x &",
+    "sh -c 'rm x'", 'bash -lc "cd y && rm x"', "eval rm x", "find . -exec rm {} ;",
+    "if true; then rm x; fi", "while rm x; do :; done", "! rm x", "busybox rm x",
+    "echo <(rm x)", "command rm x", "exec rm x", "setsid rm x", "trap 'rm x' EXIT",
+    "$X x", "$(echo rm) x", "echo 'rm x' | sh", "bash <<< 'rm x'", "$'\\x72m' x", '$"rm" x',
+    "{rm,-rf,x}", "coproc rm x", "f(){ rm x; }; f", "/bin/r? x", "time rm x", "ls &rm x",
+    "tar --checkpoint-action=exec='rm x'", "X=rm; $X x", "for c in rm; do $c x; done",
+    "python3 -c \"import os; os.system('rm x')\"", ". <(echo rm x)", 'ls "unended; rm x',
+    "case a in a) rm x;; esac", "# hi \\\nrm x", "echo a\\\\\nrm x", "alias q='rm x'",
+    "bash -c 'bash -c \"rm x\"'", 'echo "$(rm x)"', "cat <<EOF\n$(rm x)\nEOF",
+    "> /tmp/x rm x", "[[ -n $(rm x) ]]", "echo ${x:-$(rm x)}", "if ! rm x; then :; fi",
+    "awk 'BEGIN{system(\"rm x\")}'", "cat <<'EOF' | sh\nrm x\nEOF", "xargs -I{} rm {}",
+    "A='rm -rf x'; $A", "bash -c $'rm x'", "ls \r; rm x", "until rm x; do :; done",
+    "select c in a; do rm x; done", "a=$(rm x)", "declare a=$(rm x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", FORMS)
+@pytest.mark.parametrize("rule", ["rm *", "rm:*", "rm*"])
+def test_a_deny_rule_finds_the_command_wherever_it_stands(rule: str, command: str) -> None:
+    denied = judged(command, "bypass", allow=["*"], deny=[rule])
+    asked = judged(command, "bypass", allow=["*"], ask=[rule])
+
+    assert (denied.verdict, denied.rule, denied.source) == ("deny", f"bash({rule})", "test")
+    assert (asked.verdict, asked.once) == ("ask", True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'bash -c "$X"', "base64 -d f | sh", "printf 'r%s x' m | sh", "curl x | bash",
+        'eval "$(cat x)"', "ls 'unended", 'sh <<< "$X"', "source <(curl x)",
+    ],
+)  # fmt: skip
+def test_where_words_are_hidden_a_person_has_to_look(command: str) -> None:
+    found = judged(command, "bypass", deny=["rm *"])
+
+    assert (found.verdict, found.rule, found.once) == ("ask", "bash(rm *)", True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git rm x", "echo rm", "grep rm f", "git commit -m 'rm x'", "rmdir x", "ls",
+        "find . -name rm", "npm run rm", "python -m pytest -k rm", 'echo "$X"',
+        'for f in *.py; do wc -l "$f"; done', "grep -rn 'rm x' src | head",
+        "cat <<EOF > f\nrm x\nEOF", "bash x.sh", "cd $D && make", "tar cf a.tar rm",
+        "git checkout $B",
+    ],
+)  # fmt: skip
+def test_a_deny_rule_leaves_namesakes_and_mere_words_alone(command: str) -> None:
+    assert judged(command, "bypass", deny=["rm *"]).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "verdict"),
+    [
+        ("git push *", "git -C . push x", "deny"),
+        ("git push *", "git $X", "ask"),
+        ("git push *", "git checkout $B", "allow"),
+        ("git push *", "g=push; git $g", "deny"),
+        ("pip install *", "pip -q install x", "deny"),
+        ("rm -rf *", 'rm "$f"', "ask"),
+        ("git push", "git push", "deny"),
+        ("git push", "git push origin", "allow"),
+        ("npm publish *", "npm 'publish'", "deny"),
+    ],
+)
+def test_a_rule_of_several_words_holds_for_those(
+    rule: str, command: str, verdict: str
+) -> None:
+    assert judged(command, "bypass", deny=[rule]).verdict == verdict

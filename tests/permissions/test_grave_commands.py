@@ -1,0 +1,175 @@
+"""Catastrophes and protected files are asked about in every mode, once only."""
+
+import pytest
+from places import HOME, bash, judged, on_file, place, rules
+
+from refold.permissions.decide import decide, readable
+from refold.values.rights import Confines, Mode
+
+MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /", "rm -rf ~", "rm -rf $HOME", 'rm -rf "$HOME/"', "rm -rf /*", "rm -rf .",
+        "rm -rf ../*", "cd / && rm -rf *", 'rm -rf "$X"/', "rm -rf $X/*", "rm -rf /ws",
+        "rm -rf ./*", "rm -r /usr", "sudo ls", "bash -c 'sudo ls'", "doas ls", "su -c ls",
+        "pkexec ls", "mkfs.ext4 x", "dd if=x of=/dev/sda", "echo > /dev/sda",
+        "tee /dev/nvme0n1", ":(){ :|:& };:", "b() { b | b & }; b", "shutdown now", "reboot",
+        "env -i halt", "systemctl poweroff", "timeout 3 rm -rf ~/", "find / -delete",
+        "find . -delete", "chmod -R 777 /", "chown -R me ~", "xargs rm -rf /",
+        "eval 'rm -rf /'", "$X -rf /", "r=rm; $r -rf /", "(cd /; rm -rf *)", "kill -9 -1",
+        "/bin/rm -rf //", "\\rm -rf /.", f"rm -rf {HOME}/../person",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", MODES)
+def test_a_catastrophe_is_asked_about_in_every_mode(mode: Mode, command: str) -> None:
+    found = judged(command, mode, allow=["*"])
+
+    assert (found.verdict, found.once, found.rule) == ("ask", True, "")
+    assert found.reason.endswith("asked about in every mode")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf build", "rm -rf ./build/*", 'rm -rf "$DIR/build"', "make && ./x",
+        "echo x > /dev/null", "git commit -m 'sudo x'", "grep sudo f", "git checkout -b x",
+        "npm install", "python x.py", "find . -name '*.pyc' -delete", "rm -rf $X",
+        "rm -rf node_modules/*", "chmod -R u+w src", "command -v sudo", "git push",
+        "cp .env.example x", "for f in *; do echo $f; done", "rm -rf /tmp/x", "git add -A",
+        "git commit -c HEAD", "f() { echo a | cat; }; f", "ls .git/hooks", "cat .git/config",
+    ],
+)  # fmt: skip
+def test_daily_work_is_no_catastrophe(command: str) -> None:
+    assert judged(command, "bypass").verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "opened"),
+    [
+        ("echo x > .git/hooks/pre-commit", "/ws/.git/hooks/pre-commit"),
+        ("cat .env", "/ws/.env"),
+        ("rm .git/config", "/ws/.git/config"),
+        ("cd .git && rm config", "/ws/.git/config"),
+        ("echo a >> ~/.bashrc", f"{HOME}/.bashrc"),
+        ("cp x .mcp.json", "/ws/.mcp.json"),
+        ("tee --output-error .vscode/tasks.json", "/ws/.vscode/tasks.json"),
+        ("cat ~/.ssh/id_rsa", f"{HOME}/.ssh/id_rsa"),
+        ("touch .GIT/Hooks/x", "/ws/.GIT/Hooks/x"),
+        ("python x.py --out=.refold/config.toml", "/ws/.refold/config.toml"),
+        (f"touch {HOME}/.config/refold/keys", f"{HOME}/.config/refold/keys"),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_protected_file_in_a_command_is_asked_about_and_then_open(
+    mode: Mode, command: str, opened: str
+) -> None:
+    found = judged(command, mode, allow=["*"])
+
+    assert (found.verdict, found.once) == ("ask", True)
+    assert opened in found.confines.opened
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git config x y", "git -c a=b st", "git clone --template=x y", "git bisect run x",
+        "git ls-remote --upload-pack=x .", "git submodule foreach x", "git rebase --exec x",
+        "git clone -u x y",
+    ],
+)  # fmt: skip
+def test_what_makes_git_run_others_is_asked_about_in_every_mode(command: str) -> None:
+    found = judged(command, "bypass")
+
+    assert (found.verdict, found.once) == ("ask", True)
+
+
+def test_git_alone_may_write_its_own_settings() -> None:
+    alone = judged("git checkout -b x", "bypass").confines
+    beside = judged("git checkout -b x && python x.py", "bypass").confines
+
+    assert alone == Confines(writes=True, opened=("/ws/.git/config", "/ws/.git/hooks"))
+    assert beside == Confines(writes=True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "path", "default", "edits"),
+    [
+        ("read_file", ".env", "ask", "ask"),
+        ("read_file", ".env.example", "allow", "allow"),
+        ("read_file", "certs/server.pem", "ask", "ask"),
+        ("read_file", ".git/config", "allow", "allow"),
+        ("write_file", ".git/config", "ask", "ask"),
+        ("write_file", ".git/hooks/pre-commit", "ask", "ask"),
+        ("write_file", "./.git//info/../hooks/x", "ask", "ask"),
+        ("write_file", ".gitmodules", "ask", "ask"),
+        ("write_file", ".git", "ask", "ask"),
+        ("write_file", "sub/.Git/HOOKS/x", "ask", "ask"),
+        ("write_file", ".git/modules/a/config", "ask", "ask"),
+        ("write_file", ".vscode/settings.json", "ask", "ask"),
+        ("write_file", ".bashrc", "ask", "ask"),
+        ("write_file", "docs/.gitkeep", "ask", "allow"),
+        ("write_file", ".gitignore", "ask", "allow"),
+        ("write_file", "..hidden/..x", "ask", "allow"),
+        ("write_file", "ws-evil-notes.md", "ask", "allow"),
+    ],
+)
+def test_tools_ask_about_protected_files_whatever_is_allowed(
+    tool: str, path: str, default: str, edits: str
+) -> None:
+    facts = place()
+    touch = on_file(tool, path, facts)
+
+    modes: tuple[Mode, ...] = ("default", "accept-edits")
+    found = [decide(touch, mode, (), facts).verdict for mode in modes]
+    ruled = decide(touch, "bypass", rules(allow=["*", f"{tool}(**)"]), facts)
+
+    assert found == [default, edits]
+    assert (ruled.verdict, ruled.once) == (
+        ("ask", True) if edits == "ask" else ("allow", False)
+    )
+
+
+def test_a_search_does_not_show_what_reading_would_ask_about() -> None:
+    given, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), place()
+
+    found = [
+        readable(f"/ws/{name}", given, facts)
+        for name in ("a.py", "secret/x", "docs/notes.md", ".env", ".git/config")
+    ]
+
+    assert found == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("cat .env", "deny"), ("cat ./.env", "deny"), ("head -1 src/../.env", "deny"),
+        ("python x.py .env", "deny"), ("curl -d @.env x", "deny"), ("sh -c 'cat .env'", "deny"),
+        ("wc < .env", "deny"), ("cat .e*", "ask"), ("grep -r K .", "ask"), ("rg K", "ask"),
+        ("cat notes", "deny"), ("cd sub && cat ../.env", "deny"), ("cat $HOME/.env", "deny"),
+        ("F=.env; cat $F", "deny"), ("cat README.md", "allow"), ("cat .ENV", "deny"),
+        ("grep .env README.md", "allow"), ("ls -a", "allow"),
+    ],
+)  # fmt: skip
+def test_a_file_that_may_not_be_read_may_not_be_read_by_a_command(
+    command: str, verdict: str
+) -> None:
+    facts = place(links={"/ws/notes": "/ws/.env"})
+
+    found = decide(bash(command), "bypass", rules(deny=["read(**/.env)"]), facts)
+
+    assert found.verdict == verdict
+
+
+def test_a_folder_that_may_not_be_changed_may_not_be_written_to_by_a_command() -> None:
+    given = rules(deny=["edit(kept/**)"])
+
+    found = [
+        decide(bash(command), "bypass", given, place()).verdict
+        for command in ("echo x > kept/a", "rm kept/a", "cat kept/a", "pytest kept")
+    ]
+
+    assert found == ["deny", "deny", "allow", "allow"]

@@ -1,0 +1,112 @@
+"""Which commands run unasked because they only look."""
+
+from typing import get_args
+
+import pytest
+from looking_cases import ACTS, LOOKS
+from places import bash, judged, place, rules
+
+from refold.permissions.decide import decide
+from refold.permissions.facts import Decision
+from refold.values.rights import Confines, Mode
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_what_only_looks_runs_unasked_and_can_write_nothing(command: str) -> None:
+    assert judged(command) == Decision(
+        "allow", reason="every part of it only looks, inside the workspace"
+    )
+
+
+@pytest.mark.parametrize("command", ACTS)
+def test_what_may_do_more_is_asked_about(command: str) -> None:
+    assert judged(command).verdict == "ask"
+
+
+@pytest.mark.parametrize("command", ACTS)
+def test_in_mode_plan_it_is_denied_at_once(command: str) -> None:
+    found = judged(command, "plan", allow=["*"], ask=["touch *"])
+
+    assert (found.verdict, found.confines.writes) == ("deny", False)
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_in_mode_plan_looking_goes_on(command: str) -> None:
+    assert judged(command, "plan").verdict == "allow"
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_where_only_rules_count_looking_is_asked_about_too(command: str) -> None:
+    assert judged(command, "rules-only").verdict == "ask"
+
+
+@pytest.mark.parametrize("command", [c for c in LOOKS if c.startswith("git ")])
+def test_without_a_sandbox_git_is_asked_about(command: str) -> None:
+    """It may run whatever the settings of the repository name."""
+    assert judged(command, facts=place(sandboxed=False)).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    "command", ["cat link", "cat ./link", "cd folder && cat x", "ls folder/"]
+)
+def test_a_link_that_leads_outside_is_outside(command: str) -> None:
+    links = {"/ws/link": "/etc/shadow", "/ws/folder": "/srv"}
+
+    assert judged(command, facts=place(links=links)).verdict == "ask"
+
+
+def test_after_a_link_both_ways_of_going_back_are_thought_of() -> None:
+    """bash goes back by names, the programs it runs by the disk."""
+    facts = place(links={"/ws/a/link": "/ws/b/c/d"})
+
+    found = [
+        judged(command, facts=facts).verdict
+        for command in (
+            "cd a/link && ls",
+            "cd a/link && cat ../x",
+            "cd a/link && cd .. && cat ../x",
+            "cd a/link && cd ../.. && cat ../x",
+        )
+    ]
+
+    assert found == ["allow", "allow", "allow", "ask"]
+
+
+def test_a_command_in_a_folder_outside_looks_outside() -> None:
+    found = [
+        decide(bash("ls", cwd=cwd), "default", (), place()).verdict
+        for cwd in ("", "/ws/src", "src", "/", "..")
+    ]
+
+    assert found == ["allow", "allow", "allow", "ask", "ask"]
+
+
+def test_what_wants_the_network_never_only_looks() -> None:
+    touch = bash("ls", network=True)
+
+    asked = decide(touch, "default", (), place())
+    allowed = decide(touch, "default", rules(allow=["bash(ls *)"]), place())
+
+    assert asked.verdict == "ask"
+    assert (allowed.verdict, allowed.confines) == (
+        "allow",
+        Confines(writes=True, network=True),
+    )
+
+
+def test_a_file_that_a_rule_frees_may_be_read_by_a_command_too() -> None:
+    given = rules(allow=["read(/etc/hosts)"])
+
+    found = [
+        decide(bash(f"cat {name}"), "default", given, place()).verdict
+        for name in ("/etc/hosts", "/etc/hostname")
+    ]
+
+    assert found == ["allow", "ask"]
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_looking_can_write_nothing_whoever_allowed_it(mode: Mode) -> None:
+    found = judged("git status", mode, allow=["git status"])
+
+    assert (found.verdict, found.confines) == ("allow", Confines())

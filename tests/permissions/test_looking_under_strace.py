@@ -1,0 +1,146 @@
+"""What runs unasked, really run: the system says whether it only looked.
+
+Thousands of command lines are made; those that would run unasked do so, in a copy of a
+small workspace that they could write to, under strace.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from command_lines import command_line
+
+from refold.permissions.decide import decide
+from refold.permissions.facts import Facts, Touch
+from refold.permissions.shell import programs
+from refold.values.tools import Effect
+
+MADE = 6_000
+CHANGES = "unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,truncate,ftruncate,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,utime,utimes,utimensat,mknod,mknodat,setxattr,bind"  # fmt: skip
+OPENED = re.compile(r'open(?:at)?\(.*?"(.*?)", .*?(?:O_WRONLY|O_RDWR|O_CREAT|O_TRUNC)')
+RUN = re.compile(r'execve\("(.*?)", \[(.*)\].*\) = 0')
+CONNECTED = re.compile(r"connect\(.*")
+MAY_RUN = {
+    *programs.LOOKING, *programs.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
+    "git", "bash", "sh", "dash",
+}  # fmt: skip
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not (shutil.which("strace") and shutil.which("bwrap")),
+        reason="needs strace and bwrap",
+    ),
+]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    found = tmp_path / "ws"
+    (found / "src").mkdir(parents=True)
+    (found / "d" / "e").mkdir(parents=True)
+    (found / "f").write_text("b\na\nfoo\n")
+    (found / "g.txt").write_text("x 1\ny 2\n")
+    (found / "src" / "a.py").write_text("print(1)\n")
+    (found / "x.sh").write_text("#!/bin/sh\ntouch PWNED\ncat\n")
+    (found / "x.sh").chmod(0o755)
+    (found / "link").symlink_to("f")
+    (found / "out").symlink_to("/etc/hostname")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], cwd=found, check=True)
+    (found / "f").write_text("b\nc\nfoo\n")
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_runs_unasked_writes_nothing_reaches_nothing_and_runs_nothing_else(
+    workspace: Path, seed: int
+) -> None:
+    facts = Facts(
+        (str(workspace),), "/nonexistent", sandboxed=True, follow=os.path.realpath
+    )
+    dice = Random(seed)
+    lines = {command_line(dice) for _ in range(MADE)}
+
+    unasked = sorted(
+        line
+        for line in lines
+        if decide(Touch("bash", Effect.RUN, line), "default", (), facts).verdict == "allow"
+    )
+    broken = misdeeds(unasked, workspace)
+
+    assert len(unasked) > 300
+    assert broken == []
+
+
+def test_the_oracle_sees_what_is_done(workspace: Path) -> None:
+    lines = [
+        "touch PWNED",
+        "mv f h",
+        "git init -q z",
+        "cat </dev/tcp/127.0.0.1/9",
+        "./x.sh",
+        "ls",
+    ]
+
+    found = {line for line, _ in misdeeds(lines, workspace)}
+
+    assert found == set(lines) - {"ls"}
+
+
+def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
+    """Each line with the first thing that it did besides looking."""
+    script = workspace.parent / "driver.sh"
+    log = workspace.parent / "log"
+    log.touch()
+    calls = [f"bash --noprofile --norc -c {_quoted(line)} </dev/null >/dev/null 2>&1"
+             for line in lines]  # fmt: skip
+    script.write_text("\n".join(calls) + "\n")
+    subprocess.run(
+        [
+            "bwrap", "--ro-bind", "/", "/", "--bind", str(workspace), str(workspace),
+            "--bind", str(log), str(log), "--tmpfs", "/run", "--dev", "/dev", "--proc", "/proc",
+            "--unshare-net", "--die-with-parent", "--chdir", str(workspace),
+            "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", "/nonexistent",
+            "--setenv", "GIT_OPTIONAL_LOCKS", "0", "--setenv", "LC_ALL", "C.UTF-8",
+            "strace", "-f", "-qq", "-s", "10000", "-o", str(log),
+            "-e", f"trace=execve,open,openat,creat,connect,{CHANGES}",
+            "bash", "--noprofile", "--norc", str(script),
+        ],
+        check=False, timeout=600, capture_output=True,
+    )  # fmt: skip
+    found = dict[str, str]()
+    at = -1
+    for call in log.read_text(errors="replace").splitlines():
+        if "execve(" in call and '"--noprofile", "--norc", "-c"' in call and "= 0" in call:
+            at += 1
+        if at >= 0 and (deed := _misdeed(call)):
+            found.setdefault(lines[at], deed)
+    assert at == len(lines) - 1
+    return list(found.items())
+
+
+def _quoted(line: str) -> str:
+    return "'" + line.replace("'", "'\\''") + "'"
+
+
+def _misdeed(call: str) -> str:
+    if "nscd" in call:
+        return ""
+    if (opened := OPENED.search(call)) and opened[1] not in ("/dev/null", "/dev/tty"):
+        return call
+    if (ran := RUN.search(call)) and ran[1].rsplit("/", 1)[-1] not in MAY_RUN:
+        return call
+    if ran and not ran[1].startswith(("/usr/bin/", "/bin/", "/usr/lib/git-core/")):
+        return call
+    if "connect(" in call:
+        return call
+    changed = re.search(rf"\b(?:{CHANGES.replace(',', '|')})\(", call)
+    return call if changed and "execve(" not in call else ""

@@ -1,0 +1,65 @@
+"""What the tests of checkpoints have in common: workspaces, and a git of the person's."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from refold.place.checkpoints import Checkpoints
+
+PERSON = {
+    "GIT_AUTHOR_NAME": "P", "GIT_AUTHOR_EMAIL": "p@example.org",
+    "GIT_COMMITTER_NAME": "P", "GIT_COMMITTER_EMAIL": "p@example.org",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}  # fmt: skip
+
+
+def checkpoints(root: Path, *more: Path, session: str = "one") -> Checkpoints:
+    """Those of a session in `root`, kept beside it."""
+    store = root.parent / "data" / "checkpoints"
+    return Checkpoints([root, *more], store, os.environ, session)
+
+
+def git(folder: Path, *arguments: str, fails: bool = False) -> str:
+    """The person's own git."""
+    done = subprocess.run(
+        ("git", *arguments),
+        cwd=folder,
+        env={**os.environ, **PERSON},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bool(done.returncode) is fails, done.stderr
+    return done.stdout
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    return folder
+
+
+def files(folder: Path) -> Mapping[str, object]:
+    """All there is below a folder: contents, links, who may run it; not its git."""
+    found = dict[str, object]()
+    for at, folders, names in os.walk(os.fsencode(folder)):
+        folders[:] = [each for each in folders if each != b".git"]
+        for name in (*names, *(f for f in folders if os.path.islink(os.path.join(at, f)))):
+            place = os.path.join(at, name)
+            key = os.fsdecode(os.path.relpath(place, os.fsencode(folder)))
+            if os.path.islink(place):
+                found[key] = ("link", os.readlink(place))
+            else:
+                with open(place, "rb") as file:
+                    found[key] = (bool(os.stat(place).st_mode & 0o100), file.read())
+    return found
+
+
+def bytes_of(folder: Path) -> Mapping[str, bytes]:
+    """Every file of a folder, byte by byte: the person's .git."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }

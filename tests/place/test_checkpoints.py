@@ -1,0 +1,604 @@
+"""Checkpoints: what a snapshot holds, whom it leaves alone, and what comes back."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.checkpoints import NO_GIT, WHOLE_MACHINE, Checkpoints
+from refold.place.port import Change, Taken
+from refold.testing.clock import Clock
+from tests.place.repositories import bytes_of, checkpoints, files, git, repository
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    found.mkdir()
+    return found
+
+
+def taken(kept: Checkpoints) -> Taken:
+    kept.dirty()
+    return anyio.run(kept.taken)
+
+
+def back(kept: Checkpoints, to: Taken) -> int:
+    return anyio.run(kept.restore, taken(kept).trees, to.trees)
+
+
+def test_files_that_commands_made_changed_and_deleted_come_back(root: Path) -> None:
+    (root / "changed.txt").write_text("one\n")
+    (root / "deep/er").mkdir(parents=True)
+    (root / "deep/er/gone.txt").write_text("gone\n")
+    kept = checkpoints(root)
+    before, then = taken(kept), files(root)
+    subprocess.run(
+        "echo two >> changed.txt; rm -r deep; mkdir made; echo new > made/new.txt",
+        shell=True, cwd=root, check=True,
+    )  # fmt: skip
+
+    changes = kept.changes(before.trees, taken(kept).trees)
+    count = back(kept, before)
+
+    assert changes == (
+        Change(f"{root}/changed.txt", "changed", 1, 0),
+        Change(f"{root}/deep/er/gone.txt", "deleted", 0, 1),
+        Change(f"{root}/made/new.txt", "created", 1, 0),
+    )
+    assert (count, files(root), (root / "made").exists()) == (3, then, False)
+
+
+def test_odd_files_are_kept_byte_by_byte(root: Path) -> None:
+    (root / ".gitattributes").write_text(
+        "* text eol=lf ident filter=x\n*.u working-tree-encoding=UTF-16\n"
+    )
+    (root / "crlf.txt").write_bytes(b"one\r\ntwo\nthree\r")
+    (root / "a.u").write_bytes(b"$Id$ no utf-16\n")
+    (root / "empty").touch()
+    (root / "new\nline").write_bytes(b"\0\xff")
+    Path(os.fsdecode(os.fsencode(root) + b"/\xff\xfe")).write_bytes(b"no utf-8")
+    (root / "back\\slash ").write_text("b")
+    (root / "-n").write_text("option")
+    (root / "run").write_text("#!/bin/sh\n")
+    (root / "run").chmod(0o755)
+    (root / "link").symlink_to("nowhere")
+    (root / "folder").symlink_to("/")
+    kept = checkpoints(root)
+    before, then = taken(kept), files(root)
+    for each in list(root.iterdir()):
+        each.unlink()
+
+    count = back(kept, before)
+
+    assert (count, files(root), before.left_out) == (len(then), then, ())
+
+
+def test_what_was_a_file_becomes_one_again_where_a_folder_is_now(root: Path) -> None:
+    (root / "a").write_text("file")
+    (root / "b").mkdir()
+    (root / "b/in").write_text("in")
+    (root / "c").symlink_to("b")
+    kept = checkpoints(root)
+    before, then = taken(kept), files(root)
+    (root / "a").unlink()
+    (root / "a").mkdir()
+    (root / "a/in").write_text("new")
+    shutil.rmtree(root / "b")
+    (root / "b").symlink_to("/etc")
+    (root / "c").unlink()
+    (root / "c").mkdir()
+    (root / "c/deep").mkdir()
+    (root / "c/deep/file").write_text("x")
+    now, after = taken(kept), files(root)
+
+    back(kept, before)
+    was = files(root)
+    back(kept, now)
+
+    assert (was, files(root)) == (then, after)
+
+
+def test_an_edit_of_the_same_size_in_the_same_second_is_seen(root: Path) -> None:
+    kept, seen = checkpoints(root), list[str]()
+    for word in ("aaa", "bbb", "ccc", "ddd", "eee"):
+        (root / "a").write_text(word)
+        seen.append(taken(kept).trees[0][1])
+
+    assert len(set(seen)) == 5
+
+
+def test_a_rewrite_with_the_old_time_is_seen(root: Path) -> None:
+    (root / "a").write_text("aaa")
+    os.utime(root / "a", (1e9, 1e9))
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "b").write_text("bbb")
+    os.utime(root / "b", (1e9, 1e9))
+    (root / "b").rename(root / "a")
+
+    assert taken(kept).trees != before.trees
+
+
+def test_unchanged_files_give_the_same_snapshot_in_every_session(root: Path) -> None:
+    (root / "a").write_text("a")
+
+    one, two = taken(checkpoints(root)), taken(checkpoints(root, session="two"))
+
+    assert one == two
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in a repository", "in none"])
+def test_ignored_files_are_neither_kept_nor_touched(
+    root: Path, inside: bool, home: Path
+) -> None:
+    if inside:
+        repository(root)
+        (root / ".git/info/exclude").write_text("secret\n")
+        (home / ".config/git").mkdir(parents=True)
+        (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/mine\n")
+        (home / "mine").write_text("*.bak\n")
+    (root / ".gitignore").write_text("*.log\nout/\n")
+    (root / "a").write_text("a")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "a").write_text("b")
+    ignored = [
+        "x.log",
+        "out/deep/file",
+        *(["secret", "y.bak"] if inside else ["node_modules/x", "__pycache__/y"]),
+    ]
+    for name in ignored:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+
+    changes = kept.changes(before.trees, taken(kept).trees)
+    back(kept, before)
+
+    assert [each.path for each in changes] == [f"{root}/a"]
+    assert [(root / name).read_text() for name in ignored] == ignored
+
+
+def test_what_the_person_s_git_holds_is_kept_though_it_is_ignored(root: Path) -> None:
+    repository(root)
+    (root / "forced.log").write_text("one")
+    git(root, "add", "-f", "forced.log")
+    (root / ".gitignore").write_text("*.log\n")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "forced.log").write_text("two")
+
+    back(kept, before)
+
+    assert (root / "forced.log").read_text() == "one"
+
+
+def test_the_rules_of_a_repository_around_hold_and_its_files_stay_out(root: Path) -> None:
+    repository(root)
+    (root / ".gitignore").write_text("*.log\n")
+    inner = root / "sub/here"
+    inner.mkdir(parents=True)
+    (inner / "a").write_text("a")
+    kept = checkpoints(inner)
+    before = taken(kept)
+    (inner / "a").write_text("b")
+    (inner / "x.log").write_text("log")
+    (root / "outside").write_text("o")
+
+    changes = kept.changes(before.trees, taken(kept).trees)
+    back(kept, before)
+
+    assert [each.path for each in changes] == [f"{inner}/a"]
+    assert ((inner / "a").read_text(), (inner / "x.log").read_text()) == ("a", "log")
+
+
+def test_a_repository_around_that_ignores_the_folder_says_nothing_of_it(root: Path) -> None:
+    repository(root)
+    (root / ".gitignore").write_text("*\n")
+    inner = root / "project"
+    inner.mkdir()
+    (inner / "a").write_text("a")
+
+    before, kept = taken(checkpoints(inner)), checkpoints(inner)
+    (inner / "a").write_text("b")
+    back(kept, before)
+
+    assert (inner / "a").read_text() == "a"
+
+
+@pytest.mark.parametrize("state", ["plain", "merge", "rebase"])
+def test_the_person_s_git_is_the_same_afterwards_to_the_byte(
+    root: Path, state: str
+) -> None:
+    repository(root)
+    (root / "a").write_text("base\n")
+    git(root, "add", "a")
+    git(root, "commit", "-qm", "base")
+    git(root, "checkout", "-qb", "other")
+    (root / "a").write_text("other\n")
+    git(root, "commit", "-qam", "other")
+    git(root, "checkout", "-q", "main")
+    (root / "a").write_text("main\n")
+    git(root, "commit", "-qam", "main")
+    (root / "a").write_text("stashed\n")
+    git(root, "stash", "-q")
+    if state != "plain":
+        git(root, state, "other", fails=True)
+    (root / "staged").write_text("staged\n")
+    git(root, "add", "staged")
+    (root / "staged").write_text("and changed\n")
+    before, status = bytes_of(root / ".git"), git(root, "--no-optional-locks", "status")
+    kept = checkpoints(root)
+    first, then = taken(kept), files(root)
+
+    (root / "a").write_text("by the agent\n")
+    (root / "staged").unlink()
+    back(kept, first)
+
+    assert (bytes_of(root / ".git"), files(root)) == (before, then)
+    assert git(root, "--no-optional-locks", "status") == status
+
+
+def test_a_repository_inside_has_a_snapshot_of_its_own(root: Path) -> None:
+    repository(root)
+    inner = repository(root / "vendor/inner")
+    (inner / "a").write_text("a")
+    kept = checkpoints(root)
+    before, then = taken(kept), files(root)
+    (inner / "a").write_text("b")
+    (inner / "new").write_text("n")
+
+    changes = kept.changes(before.trees, taken(kept).trees)
+    back(kept, before)
+
+    assert [each for each, _ in before.trees] == [str(root), str(inner)]
+    assert [each.path for each in changes] == [f"{inner}/a", f"{inner}/new"]
+    assert files(root) == then
+
+
+def test_a_repository_that_came_later_is_named_and_left_alone(root: Path) -> None:
+    (root / "a").write_text("a")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (repository(root / "cloned") / "b").write_text("b")
+
+    changes = kept.changes(before.trees, taken(kept).trees)
+    count = back(kept, before)
+
+    assert (changes, count) == ((Change(f"{root}/cloned/", "created"),), 0)
+    assert (root / "cloned/b").read_text() == "b"
+
+
+@pytest.mark.parametrize("how", ["the repository", "all of it"])
+def test_the_files_of_a_repository_that_was_deleted_come_back(root: Path, how: str) -> None:
+    inner = repository(root / "inner")
+    (inner / "a").write_text("a")
+    kept = checkpoints(root)
+    before, then = taken(kept), files(root)
+    shutil.rmtree(inner / ".git" if how == "the repository" else inner)
+    if how == "the repository":
+        (inner / "a").write_text("b")
+
+    back(kept, before)
+
+    assert files(root) == then
+
+
+def test_more_roots_are_kept_each_once(root: Path, tmp_path: Path) -> None:
+    (root / "inside").mkdir()
+    (root / "inside/a").write_text("a")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b").write_text("b")
+    kept = checkpoints(root, other, root / "inside")
+    before = taken(kept)
+    (root / "inside/a").write_text("changed")
+    (other / "b").unlink()
+
+    changes = kept.changes(before.trees, taken(kept).trees)
+    back(kept, before)
+
+    assert [(each.path, each.kind) for each in changes] == [
+        (f"{other}/b", "deleted"),
+        (f"{root}/inside/a", "changed"),
+    ]
+    assert ((root / "inside/a").read_text(), (other / "b").read_text()) == ("a", "b")
+
+
+def test_what_cannot_be_kept_is_named_and_the_rest_is_kept(root: Path) -> None:
+    with (root / "large").open("wb") as file:
+        file.truncate(33 * 1024 * 1024)
+    (root / ".GIT").mkdir()
+    (root / ".GIT/x").write_text("x")
+    os.mkfifo(root / "pipe")
+    (root / "a").write_text("a")
+    kept = checkpoints(root)
+
+    first, again = taken(kept), taken(kept)
+    (root / "a").write_text("b")
+    back(kept, first)
+
+    assert first == again
+    assert first.left_out == (f"{root}/.GIT/x", f"{root}/large")
+    assert ((root / "a").read_text(), (root / "large").stat().st_size) == (
+        "a",
+        33 * 1024 * 1024,
+    )
+
+
+def test_a_file_that_grew_too_large_stands_in_nobody_s_way_silently(root: Path) -> None:
+    (root / "a").write_text("small")
+    kept = checkpoints(root)
+    before = taken(kept)
+    with (root / "a").open("wb") as file:
+        file.truncate(33 * 1024 * 1024)
+
+    with pytest.raises(ToolFailed, match=r"no snapshot holds .*/a\. Move it away"):
+        back(kept, before)
+
+    assert (root / "a").stat().st_size == 33 * 1024 * 1024
+
+
+def test_a_file_changed_since_is_named_and_nothing_is_done(root: Path) -> None:
+    (root / "a").write_text("a")
+    (root / "b").write_text("b")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "a").write_text("agent")
+    (root / "b").write_text("agent")
+    now = taken(kept)
+    (root / "b").write_text("person")
+
+    with pytest.raises(ToolFailed, match=r"Nothing was changed.*/b\. Try again"):
+        anyio.run(kept.restore, now.trees, before.trees)
+
+    assert ((root / "a").read_text(), (root / "b").read_text()) == ("agent", "person")
+
+
+def test_what_nobody_kept_is_not_overwritten(root: Path) -> None:
+    (root / "a.log").write_text("kept")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "a.log").unlink()
+    taken(kept)
+    (root / ".gitignore").write_text("*.log\n")
+    (root / "a.log").write_text("ignored and precious")
+
+    with pytest.raises(ToolFailed, match=r"no snapshot holds .*a\.log"):
+        back(kept, before)
+
+    assert (root / "a.log").read_text() == "ignored and precious"
+
+
+def test_a_link_in_the_way_leads_nowhere(root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("mine")
+    (root / "d").mkdir()
+    (root / "d/a").write_text("a")
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "d/a").write_text("b")
+    now = taken(kept)
+    shutil.rmtree(root / "d")
+    (root / "d").symlink_to(outside)
+
+    with pytest.raises(ToolFailed, match="Nothing was changed"):
+        anyio.run(kept.restore, now.trees, before.trees)
+
+    assert (outside / "a").read_text() == "mine"
+
+
+def test_half_a_restoring_can_be_done_again(root: Path) -> None:
+    for name in ("a", "b", "c"):
+        (root / name).write_text(name)
+    kept = checkpoints(root)
+    before, then = taken(kept), files(root)
+    (root / "a").write_text("agent")
+    (root / "b").unlink()
+    (root / "d").write_text("agent")
+    now = taken(kept)
+    (root / "b").write_text("b")  # as if it had been killed after these two
+    (root / "d").unlink()
+    (root / ".refold-restore-0123").write_text("half")
+
+    anyio.run(kept.restore, now.trees, before.trees)
+
+    assert files(root) == then
+
+
+def test_who_may_read_a_file_stays_so(root: Path) -> None:
+    (root / "a").write_text("a")
+    (root / "a").chmod(0o600)
+    kept = checkpoints(root)
+    before = taken(kept)
+    (root / "a").write_text("b")
+
+    back(kept, before)
+
+    assert ((root / "a").stat().st_mode & 0o777, (root / "a").read_text()) == (0o600, "a")
+
+
+def test_snapshots_are_nobody_else_s_to_read(root: Path) -> None:
+    (root / "a").write_text("a")
+    taken(checkpoints(root))
+
+    store = root.parent / "data/checkpoints"
+
+    assert [p.stat().st_mode & 0o077 for p in (store, *store.iterdir())] == [0, 0]
+
+
+def test_our_own_directories_are_not_taken_down(root: Path) -> None:
+    (root / "a").write_text("a")
+    kept = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
+
+    first = taken(kept)
+    again = taken(kept)
+
+    assert first == again
+
+
+def test_without_git_it_is_said_loudly(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refold.place.shadow.os.access", lambda *_: False)
+    kept = checkpoints(root)
+
+    kept.begin()
+
+    assert kept.notice == NO_GIT
+    with pytest.raises(ToolFailed, match="git is not installed"):
+        anyio.run(kept.taken)
+
+
+def test_a_git_of_the_workspace_is_not_run(root: Path, tmp_path: Path) -> None:
+    (root / "bin").mkdir()
+    (root / "bin/git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (root / "bin/git").chmod(0o755)
+    path = f"{root}/bin:bin:{os.environ['PATH']}"
+    kept = Checkpoints([root], tmp_path / "data/checkpoints", {"PATH": path}, "one")
+
+    taken(kept)
+
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_program_of_the_repository_s_configuration_is_run(
+    root: Path, tmp_path: Path
+) -> None:
+    repository(root)
+    program = f"touch {tmp_path}/ran; cat"
+    for name in (
+        "core.fsmonitor",
+        "filter.x.clean",
+        "filter.x.smudge",
+        "diff.x.textconv",
+        "core.pager",
+    ):
+        git(root, "config", name, program)
+    (root / ".gitattributes").write_text("* filter=x diff=x\n")
+    (root / "a").write_text("a")
+    kept = checkpoints(root)
+
+    before = taken(kept)
+    (root / "a").write_text("b")
+    kept.changes(before.trees, taken(kept).trees)
+    back(kept, before)
+
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "said", ["cannot write: No space left on device", "write error. Out of diskspace"]
+)
+def test_a_full_disk_is_said_and_the_next_snapshot_is_whole(
+    root: Path, tmp_path: Path, said: str
+) -> None:
+    (root / "a").write_text("a")
+    program = tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'fatal: {said}' >&2\nexit 128\n")
+    program.chmod(0o755)
+    store = tmp_path / "data/checkpoints"
+    kept = Checkpoints([root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one")
+
+    with pytest.raises(ToolFailed, match="the disk is full"):
+        taken(kept)
+    real = shutil.which("git")
+    program.unlink()
+    program.symlink_to(str(real))
+
+    assert taken(kept).trees == taken(checkpoints(root, session="two")).trees
+
+
+def test_one_look_serves_whoever_wants_it_soon(root: Path) -> None:
+    (root / "a").write_text("a")
+    clock = Clock(100.0)
+    kept = Checkpoints(
+        [root], root.parent / "data/checkpoints", os.environ, "one", clock=clock
+    )
+
+    kept.begin()
+    first = anyio.run(kept.taken)
+    (root / "a").write_text("b")
+    soon = anyio.run(kept.taken)
+    clock.jump(60)
+    late = anyio.run(kept.taken)
+    (root / "a").write_text("c")
+    kept.dirty()
+    dirty = kept.behind, anyio.run(kept.taken), kept.behind
+
+    assert soon == first != late
+    assert (dirty[0], dirty[2], dirty[1] not in (first, late)) == (True, False, True)
+
+
+def test_two_sessions_look_at_one_workspace_at_once(root: Path) -> None:
+    for n in range(50):
+        (root / f"{n}").write_text(f"{n}")
+    one, two = checkpoints(root), checkpoints(root, session="two")
+
+    async def both() -> tuple[Taken, Taken]:
+        one.begin()
+        two.begin()
+        return await one.taken(), await two.taken()
+
+    first, second = anyio.run(both)
+
+    assert first == second
+
+
+def test_a_snapshot_of_another_place_is_not_unpacked_here(
+    root: Path, tmp_path: Path
+) -> None:
+    (root / "a").write_text("a")
+    before = taken(checkpoints(root))
+    moved = root.rename(tmp_path / "moved")
+    kept = checkpoints(moved)
+
+    with pytest.raises(ToolFailed, match="of another directory: nothing was changed"):
+        back(kept, before)
+
+
+def test_the_whole_machine_is_not_looked_at() -> None:
+    kept = Checkpoints(["/"], Path("/nowhere/checkpoints"), os.environ, "one")
+
+    kept.begin()
+
+    assert kept.notice == WHOLE_MACHINE
+    with pytest.raises(ToolFailed, match="whole machine"):
+        anyio.run(kept.taken)
+
+
+def test_a_repository_that_ignores_and_is_ignored_is_left_alone(root: Path) -> None:
+    repository(root)
+    (root / ".gitignore").write_text("cache/\n")
+    inner = repository(root / "cache/inner")
+    (inner / "a").write_text("a")
+    kept = checkpoints(root)
+
+    assert [each for each, _ in taken(kept).trees] == [str(root)]
+
+
+def test_of_many_repositories_inside_those_that_are_left_out_are_named(root: Path) -> None:
+    for n in range(10):
+        (repository(root / f"r{n}") / "a").write_text("a")
+
+    found = taken(checkpoints(root))
+
+    assert (len(found.trees), found.left_out) == (9, (f"{root}/r8/", f"{root}/r9/"))
+
+
+def test_what_was_left_half_written_long_ago_is_dropped(root: Path) -> None:
+    (root / "a").write_text("a")
+    taken(checkpoints(root))
+    packs = next((root.parent / "data/checkpoints").glob("*/objects")) / "pack"
+    packs.mkdir(exist_ok=True)
+    for name, at in (("tmp_pack_old", 1e9), ("tmp_pack_new", 4e9)):
+        (packs / name).touch()
+        os.utime(packs / name, (at, at))
+
+    taken(checkpoints(root, session="two"))
+
+    assert [each.name for each in packs.iterdir()] == ["tmp_pack_new"]

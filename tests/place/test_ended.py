@@ -1,0 +1,289 @@
+"""Every command ends in time with a clear result, and leaves no process behind.
+
+With a sandbox and without one.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.limits import Limits
+from refold.place.port import Finished
+from refold.place.reaper import reap_strays
+from refold.place.sandbox import Profile
+from tests.place.walled import Walled, marked, needs_bubblewrap, walled
+
+LIMITS = Limits(processes=60, memory=300_000_000)
+FORKS = "python3 -c 'import os,time\nfor i in range({}):\n  if not os.fork(): time.sleep(100)\ntime.sleep(100)'"
+
+
+@pytest.fixture(params=["workspace", "off"])
+def ws(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Walled]:
+    profile: Profile = request.param
+    if profile == "workspace":
+        needs_bubblewrap()
+    with walled(tmp_path / "ws", limits=LIMITS, profile=profile) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    mark = f"LC_TEST_MARK_{os.getpid()}_{os.urandom(4).hex()}"
+    monkeypatch.setenv(mark, "1")
+    yield mark
+    assert marked(mark) == []
+
+
+def sleepers(seconds: int) -> list[str]:
+    words = f"sleep\0{seconds}\0".encode()
+    found = list[str]()
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if Path("/proc", number, "cmdline").read_bytes() == words:
+                found.append(number)
+        except OSError:
+            continue
+    return found
+
+
+async def beat(beats: list[float]) -> None:
+    """As long as nothing holds up the event loop there is one every now and then."""
+    while True:
+        beats.append(time.monotonic())
+        await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(sleep 1000 &) ; echo done",
+        "sleep 1000 & disown; echo done",
+        "setsid sleep 1000 >/dev/null 2>&1 & echo done",
+        "env -i setsid nohup sleep 1000 >/dev/null 2>&1 & echo done",
+        "python3 -c 'import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): "
+        "os._exit(0)\nos.execvpe(\"sleep\", [\"sleep\", \"1000\"], {})'; echo done",
+    ],
+)  # fmt: skip
+def test_what_is_left_behind_is_ended_and_not_waited_for(ws: Walled, command: str) -> None:
+    began, before = time.monotonic(), sleepers(1000)
+
+    found = ws.run(command)
+
+    assert (found.code, found.text) == (0, "done\n")
+    assert sleepers(1000) == before
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 1001 & sleep 1001",
+        "trap '' TERM; sleep 1001",
+        "setsid sleep 1001 & disown; sleep 1001",
+        "env -i setsid sleep 1001 >/dev/null 2>&1 & sleep 1001",
+        "kill -STOP $$",
+        "sleep 1001 & kill -STOP $!; wait",
+    ],
+)
+def test_over_its_time_all_of_it_is_ended(ws: Walled, command: str) -> None:
+    began = time.monotonic()
+
+    found = ws.run(command, seconds=0.2)
+
+    assert (found.code, found.timed_out, found.stopped) == (None, True, "")
+    assert time.monotonic() - began < 3
+    assert sleepers(1001) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "read x", "cat", "python3", "vi a", "vim a", "nano a", "less a", "man ls", "top",
+        "git init -q .; git -c user.name=a -c user.email=a@b commit --allow-empty",
+        "ssh nobody@127.0.0.1", "sudo -S true", "su nobody", "passwd", "git rebase -i HEAD",
+        "npm init", "read x </dev/tty", "python3 -c 'input()'", "gpg --gen-key", "bash -i", "sh",
+    ],
+)  # fmt: skip
+@pytest.mark.slow
+def test_what_waits_for_somebody_ends(ws: Walled, command: str) -> None:
+    found = ws.run(command, seconds=5)
+
+    assert found.code is not None or found.timed_out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [":(){ :|:& };:", ":(){ :|:& };:; sleep 100", FORKS.format(2000)]
+)
+def test_a_crowd_of_processes_is_ended_and_told(ws: Walled, command: str) -> None:
+    began, beats, ended = time.monotonic(), list[float](), list[Finished]()
+
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(beat, beats)
+            ended.append(await ws.commands.run(command, cwd=str(ws.root), seconds=10))
+            group.cancel_scope.cancel()
+
+    anyio.run(use)
+    found = ended[0]
+
+    assert found.stopped == "it ran more than 60 processes at a time"
+    assert found.code is None
+    assert time.monotonic() - began < 8
+    assert max(b - a for a, b in pairwise(beats)) < 1
+
+
+def test_some_processes_are_fine(ws: Walled) -> None:
+    found = ws.run("for i in $(seq 30); do sleep 0.3 & done; wait; echo done")
+
+    assert (found.code, found.text, found.stopped) == (0, "done\n", "")
+
+
+@pytest.mark.slow
+def test_too_much_memory_is_ended_and_told(ws: Walled) -> None:
+    alone = ws.run("python3 -c 'x = b\"x\" * 400_000_000; import time; time.sleep(9)'")
+    together = ws.run(
+        "for i in 1 2 3; do python3 -c 'import time; x = b\"x\" * 150_000_000; time.sleep(9)' & "
+        "done; wait"
+    )
+
+    assert alone.stopped == together.stopped == "it used more than 300 MB of memory"
+
+
+def test_no_core_is_left(ws: Walled) -> None:
+    assert ws.run("ulimit -c; kill -SEGV $$").text == "0\n"
+    assert os.listdir(ws.root) == []
+
+
+@pytest.mark.slow
+def test_five_gigabytes_of_output_are_counted_and_hold_nobody_up(ws: Walled) -> None:
+    many, heard, beats = 5_000_000_000, list[str](), list[float]()
+    ended = list[Finished]()
+
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(beat, beats)
+            ended.append(
+                await ws.commands.run(
+                    f"head -c {many} /dev/zero", cwd=str(ws.root), seconds=100,
+                    on_output=heard.append,
+                )
+            )  # fmt: skip
+            group.cancel_scope.cancel()
+
+    began = time.monotonic()
+    anyio.run(use)
+    took, found = time.monotonic() - began, ended[0]
+
+    assert len(found.start) + len(found.end) + found.dropped == many
+    assert len(heard) <= took * 21 + 3
+    assert max(map(len, heard)) < 40_000
+    assert max(b - a for a, b in pairwise(beats)) < 1
+
+
+def test_output_is_told_at_most_so_often_and_the_last_of_it_always(ws: Walled) -> None:
+    heard = list[str]()
+
+    found = ws.run("for i in $(seq 2000); do echo $i; done", on_output=heard.append)
+
+    assert "".join(heard) == found.text
+    assert len(heard) < 40
+
+
+def test_a_full_disk_ends_with_an_error(ws: Walled) -> None:
+    found = ws.run(
+        "ulimit -f 100; head -c 10000000 /dev/zero > big; echo $?; echo x > /dev/full"
+    )
+
+    assert found.code == 1
+    assert "No space left on device" in found.text
+    assert (ws.root / "big").stat().st_size <= 102_400
+
+
+LEAVER = """
+import anyio, os, sys
+from pathlib import Path
+from refold.place.limits import Limits
+from tests.place.walled import walled
+
+async def main():
+    with walled(Path(sys.argv[1]), profile=sys.argv[2]) as ws:
+        await ws.commands.run(
+            "sleep 1002 & setsid sleep 1002 & sleep 1002", cwd=str(ws.root), seconds=100,
+            on_output=print,
+        )
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["workspace", "off"])
+@pytest.mark.parametrize("order", [signal.SIGKILL, signal.SIGTERM])
+def test_who_was_killed_leaves_nobody_for_long(
+    tmp_path: Path, profile: str, order: signal.Signals, nobody_is_left: str
+) -> None:
+    if profile == "workspace":
+        needs_bubblewrap()
+    here = Path(__file__).parents[2]
+    words = [sys.executable, "-c", LEAVER, str(tmp_path / "ws"), profile]
+    with subprocess.Popen(words, cwd=here) as killed:
+        while len(sleepers(1002)) < 3:
+            time.sleep(0.02)
+        killed.send_signal(order)
+        killed.wait()
+
+    if profile == "off":
+        assert reap_strays() >= 3
+    until = time.monotonic() + 3
+    while sleepers(1002) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert sleepers(1002) == []
+
+
+def test_those_whose_owner_lives_are_no_strays(ws: Walled) -> None:
+    found = list[Finished]()
+
+    async def use() -> None:
+        async def slow() -> None:
+            found.append(
+                await ws.commands.run("sleep 0.4; echo done", cwd=str(ws.root), seconds=9)
+            )
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(slow)
+            await anyio.sleep(0.2)
+            reap_strays()
+
+    anyio.run(use)
+
+    assert found[0].text == "done\n"
+
+
+def test_a_cancelled_command_leaves_nothing(ws: Walled) -> None:
+    async def use() -> None:
+        with anyio.move_on_after(0.3):
+            await ws.commands.run(
+                "setsid sleep 1003 & sleep 1003", cwd=str(ws.root), seconds=None
+            )
+
+    anyio.run(use)
+
+    assert sleepers(1003) == []
+
+
+@pytest.mark.slow
+def test_memory_in_a_disk_counts_too(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    with walled(tmp_path / "ws", limits=LIMITS) as ws:
+        found = ws.run("head -c 400000000 /dev/zero > /dev/shm/x; sleep 9")
+
+    assert found.stopped == "it used more than 300 MB of memory"

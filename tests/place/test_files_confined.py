@@ -1,0 +1,376 @@
+"""Files stay where they were judged to be, whatever somebody does to names meanwhile."""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.beneath import FOLDER, Opening, beneath, by_walking
+from refold.place.files import DiskFiles
+from refold.place.port import Put, Real
+
+NOTHING = ""
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "out").mkdir()
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def out(inside: Path) -> Path:
+    return inside.parent / "out"
+
+
+@pytest.fixture
+def files(inside: Path, opening: Opening) -> DiskFiles:
+    return DiskFiles(inside, opening=opening)
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def everything(files: DiskFiles, real: Real) -> list[Callable[[], object]]:
+    return [
+        lambda: files.read(real),
+        lambda: files.items(real),
+        lambda: files.write(real, b"x", expect=NOTHING),
+        lambda: files.write(real, b"x", expect=digest(b"secret")),
+        lambda: files.remove(real, expect=digest(b"secret")),
+        lambda: files.put_all(
+            [Put(real, b"x", NOTHING), Put(Real(f"{real}2"), b"", NOTHING)]
+        ),
+    ]
+
+
+@pytest.mark.parametrize("swapped", ["d", "d/e", "d/e/f"])
+def test_a_name_that_became_a_link_after_it_was_judged_leads_nowhere(
+    files: DiskFiles, inside: Path, out: Path, swapped: str
+) -> None:
+    """The link may stand at any depth, and at the end."""
+    (inside / "d/e").mkdir(parents=True)
+    (inside / "d/e/f").write_bytes(b"mine")
+    for name in ("f", "e/f", "file"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(b"secret")
+    real = files.real("d/e/f")
+    (inside / swapped).rename(inside / "away")
+    (inside / swapped).symlink_to(out / "file" if swapped == "d/e/f" else out)
+    before = tree(out)
+
+    for do in everything(files, real):
+        with pytest.raises(ToolFailed):
+            do()
+
+    assert tree(out) == before
+
+
+def test_the_root_itself_may_become_a_link(
+    files: DiskFiles, inside: Path, out: Path
+) -> None:
+    (inside / "f").write_bytes(b"mine")
+    (out / "f").write_bytes(b"secret")
+    real = files.real("f")
+    inside.rename(inside.with_name("ws2"))
+    inside.symlink_to(out)
+
+    for do in everything(files, real):
+        with pytest.raises(ToolFailed):
+            do()
+
+    assert tree(out) == {"f": b"secret"}
+
+
+def test_a_root_that_went_away_is_not_made_again(files: DiskFiles, inside: Path) -> None:
+    inside.rmdir()
+
+    with pytest.raises(ToolFailed, match="Cannot write d/f: there is no such file"):
+        files.write(files.real("d/f"), b"x", expect=NOTHING)
+
+    assert not inside.exists()
+
+
+@pytest.mark.parametrize("path", ["pkg/new", "pkg/sub/deep", "dangling", "up/out/x"])
+def test_what_leads_out_is_outside_and_refused_to_a_call_that_was_judged_inside(
+    files: DiskFiles, inside: Path, out: Path, path: str
+) -> None:
+    (inside / "pkg").symlink_to(out)
+    (inside / "dangling").symlink_to(out / "new")
+    (inside / "up").symlink_to("pkg/..")
+
+    assert (files.outside(path) or "").startswith(str(out.parent))
+    for judged in ((), (str(inside / path),)):
+        with pytest.raises(ToolFailed, match="which is not what was allowed"):
+            files.only(judged).real(path)
+    assert tree(out) == {}
+
+
+def test_a_call_reaches_only_what_was_judged(
+    files: DiskFiles, inside: Path, out: Path
+) -> None:
+    allowed = files.only([str(inside / "a"), str(out / "b")])
+
+    assert allowed.real("a") == str(inside / "a")
+    assert allowed.real("../out/b") == str(out / "b")
+    for path in ("c", ".", "a/b", "../out", "../out/b2"):
+        with pytest.raises(ToolFailed):
+            allowed.real(path)
+    assert files.only([]).real("c/d") == str(inside / "c/d")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../ws-evil/f",
+        "{inside}-evil/f",
+        "/proc/self/root{inside}/../out/f",
+        "/proc/self/cwd/../../../../../../../../../etc/passwd",
+        "/proc/self/root/etc/passwd",
+        "/dev/fd/0",
+        "link/../../out/f",
+        "a/../../out/f",
+        "..",
+        "WS/../../WS/f",
+    ],
+)
+def test_what_only_looks_like_inside_is_outside(
+    files: DiskFiles, inside: Path, path: str
+) -> None:
+    (inside / "link").symlink_to(".")
+    (inside.parent / "ws-evil").mkdir()
+
+    assert files.outside(path.format(inside=inside)) is not None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ws-evil-notes.md",
+        "..hidden/..x",
+        "docs/.gitkeep",
+        "{inside}/a",
+        "{alias}/a",
+        "a/./b//c",
+    ],
+)
+def test_odd_but_legal_names_inside_work(files: DiskFiles, inside: Path, path: str) -> None:
+    alias = inside.parent / "alias"
+    alias.symlink_to(inside)
+    path = path.format(inside=inside, alias=alias)
+
+    files.write(files.real(path), b"x", expect=NOTHING)
+
+    assert files.outside(path) is None
+    assert files.read(files.real(path)) == b"x"
+
+
+def test_links_that_stay_inside_are_followed(files: DiskFiles, inside: Path) -> None:
+    (inside / "a/b").mkdir(parents=True)
+    (inside / "a/link").symlink_to("b")
+    (inside / "a/b/c.txt").write_bytes(b"hi")
+
+    assert files.read(files.real("a/link/c.txt")) == b"hi"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a" * 256, "b/" + "ä" * 128, "x/" * 3000 + "y", "a" * 5000, "d/" * 2040 + "e" * 200],
+)
+def test_a_name_that_is_too_long_is_refused_and_leaves_nothing(
+    files: DiskFiles, inside: Path, path: str
+) -> None:
+    with pytest.raises(ToolFailed, match="the name is too long"):
+        files.write(files.real(path), b"x", expect=NOTHING)
+
+    assert list(inside.iterdir()) == []
+
+
+def test_a_deep_path_is_written_and_read(files: DiskFiles) -> None:
+    path = "d/" * 500 + "f"
+
+    files.write(files.real(path), b"x", expect=NOTHING)
+
+    assert files.read(files.real(path)) == b"x"
+
+
+def test_a_name_as_long_as_names_can_be_is_written(files: DiskFiles, inside: Path) -> None:
+    files.write(files.real("n" * 255), b"x", expect=NOTHING)
+
+    assert os.listdir(inside) == ["n" * 255]
+
+
+def test_a_folder_that_may_only_be_passed_through_is_passed_through(
+    files: DiskFiles, inside: Path
+) -> None:
+    (inside / "dark/deep").mkdir(parents=True)
+    (inside / "dark/deep/f").write_bytes(b"x")
+    (inside / "dark").chmod(0o111)
+    try:
+        assert files.read(files.real("dark/deep/f")) == b"x"
+        files.write(files.real("dark/deep/g"), b"y", expect=NOTHING)
+    finally:
+        (inside / "dark").chmod(0o755)
+    assert (inside / "dark/deep/g").read_bytes() == b"y"
+
+
+@pytest.mark.parametrize("flags", [FOLDER, os.O_RDONLY])
+@pytest.mark.parametrize("path", ["..", "a/../..", "/etc", "a/../a"])
+def test_a_way_out_is_no_way(inside: Path, opening: Opening, path: str, flags: int) -> None:
+    (inside / "a").mkdir()
+    top = os.open(inside, FOLDER)
+    try:
+        with pytest.raises(OSError, match="leaves"):
+            opening(top, path, flags)
+    finally:
+        os.close(top)
+
+
+def test_magic_links_are_links(opening: Opening) -> None:
+    top = os.open("/proc/self", FOLDER)
+    try:
+        for name in ("root", "cwd", "root/etc", "fd/0", "exe"):
+            with pytest.raises(OSError, match=r"links|a link|Not a dir") as failure:
+                opening(top, name, os.O_RDONLY | os.O_NOFOLLOW)
+            assert failure.value.errno
+    finally:
+        os.close(top)
+
+
+def test_no_descriptor_is_left_open(files: DiskFiles, inside: Path) -> None:
+    (inside / "link").symlink_to("/")
+
+    def use() -> None:
+        for path in ("a/b/c", "a/b/c", "a/b/c/d", "link", "x" * 300, "."):
+            with suppress(ToolFailed):
+                files.write(files.real(path), b"x", expect=NOTHING)
+            for do in (files.read, files.items, files.kind):
+                with suppress(ToolFailed):
+                    do(Real(str(inside / path)))
+
+    use()
+    before = os.listdir("/proc/self/fd")
+    use()
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_our_own_process_is_not_to_be_read(files: DiskFiles) -> None:
+    for path in (
+        "/proc/self/environ",
+        "/proc/thread-self/environ",
+        f"/proc/{os.getpid()}/mem",
+    ):
+        with pytest.raises(ToolFailed, match="belongs to this program itself"):
+            files.read(files.real(path))
+
+
+def test_what_may_not_be_read_is_not_read_nor_listed(
+    inside: Path, opening: Opening
+) -> None:
+    (inside / ".env").write_bytes(b"K=s3cret")
+    (inside / "notes.txt").symlink_to(".env")
+    (inside / "a").write_bytes(b"")
+
+    def unread(real: Real) -> str:
+        return "the rule read_file(**/.env) forbids it" if real.endswith("/.env") else ""
+
+    files = DiskFiles(inside, unread=unread, opening=opening)
+
+    for path in (".env", "notes.txt", "../ws/.env"):
+        with pytest.raises(ToolFailed, match=r"\.env may not be read: the rule read_file"):
+            files.read(files.real(path))
+    assert [item.name for item in files.items(files.real("."))] == ["a", "notes.txt"]
+
+
+def test_where_the_kernel_forbids_the_call_it_is_walked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    top = os.open(tmp_path, FOLDER)
+    try:
+        for way in (beneath, by_walking):
+            number = way(top, "a", os.O_RDONLY)
+            assert stat.S_ISREG(os.fstat(number).st_mode)
+            os.close(number)
+    finally:
+        os.close(top)
+
+
+@contextmanager
+def racing(inside: Path, out: Path) -> Iterator[None]:
+    """Somebody renames `d` and puts links to `out` in its place, without end."""
+    over = threading.Event()
+    here, away = inside / "d", inside / "d2"
+    here.mkdir(exist_ok=True)
+
+    def race() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                here.rename(away)
+                here.symlink_to(out)
+                here.unlink()
+            with suppress(OSError):
+                away.rename(here)
+            # A call may have made the directory anew in between.
+            if away.exists() and here.is_dir() and not here.is_symlink():
+                with suppress(OSError):
+                    here.rename(inside / f"d-{time.monotonic_ns()}")
+
+    racer = threading.Thread(target=race)
+    racer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        racer.join()
+
+
+def raced(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
+    """Write that often, if it was judged to lie inside; how often it was done."""
+    done = 0
+    with racing(inside, out):
+        for number in range(times):
+            try:
+                real = files.real("d/f")
+                if files.outside(str(real)) is None:
+                    held = files.only([str(inside / "d/f")])
+                    before = b"" if number % 2 else None
+                    with suppress(ToolFailed):
+                        before = held.read(held.real("d/f"))
+                    expect = NOTHING if before is None else digest(before)
+                    held.write(held.real("d/f"), b"%d" % number, expect=expect)
+                    done += 1
+            except ToolFailed:
+                continue
+    return done
+
+
+def test_a_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> None:
+    done = raced(files, inside, out, 300)
+
+    assert tree(out) == {}
+    assert done > 0
+
+
+@pytest.mark.slow
+def test_a_long_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> None:
+    done = raced(files, inside, out, 20_000)
+
+    assert tree(out) == {}
+    assert done > 100
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }

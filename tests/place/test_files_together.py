@@ -1,0 +1,264 @@
+"""Many files at once: all of them or none, and told what stayed where neither could be."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.beneath import Opening
+from refold.place.files import DiskFiles
+from refold.place.port import Put
+
+NOTHING = ""
+
+
+@pytest.fixture
+def files(tmp_path: Path, opening: Opening) -> DiskFiles:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(f"{name} before")
+    return DiskFiles(tmp_path, opening=opening)
+
+
+def put(
+    files: DiskFiles, name: str, content: bytes | None, before: str | None = None
+) -> Put:
+    """To this content from what the fixture wrote, or from `before`."""
+    was = f"{name} before" if before is None else before
+    return Put(
+        files.real(name), content, sha256(was.encode()).hexdigest() if was else NOTHING
+    )
+
+
+def tree(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): path.read_text() if path.is_file() else "/"
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+BEFORE = {"a": "a before", "b": "b before", "c": "c before"}
+
+
+def test_files_are_changed_made_and_removed_together(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    files.put_all(
+        [
+            put(files, "a", b"new"),
+            put(files, "b", None),
+            put(files, "d/e/f", b"made", NOTHING),
+        ]
+    )
+
+    assert tree(tmp_path) == {
+        "a": "new", "c": "c before", "d": "/", "d/e": "/", "d/e/f": "made",
+    }  # fmt: skip
+
+
+def test_a_file_is_removed_as_it_was_expected_or_not_at_all(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    with pytest.raises(ToolFailed, match="a changed in the meantime"):
+        files.remove(files.real("a"), expect=sha256(b"other").hexdigest())
+    files.remove(files.real("b"), expect=sha256(b"b before").hexdigest())
+
+    assert tree(tmp_path) == {"a": "a before", "c": "c before"}
+
+
+def test_nothing_is_left_to_remove_where_nothing_was_expected(files: DiskFiles) -> None:
+    files.remove(files.real("nothing"), expect=NOTHING)
+
+    with pytest.raises(ToolFailed, match="went away"):
+        files.remove(files.real("nothing"), expect="0")
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (("b", b"x", "other"), "b changed in the meantime"),
+        (("b", b"x", NOTHING), "b came up in the meantime"),
+        (("nothing", b"x", "other"), "nothing went away in the meantime"),
+        (("nothing", None, "other"), "nothing went away in the meantime"),
+        (("folder", None, NOTHING), "folder is a directory"),
+        (("folder", b"x", NOTHING), "folder is a directory"),
+        (("pipe", None, NOTHING), "pipe is a device, pipe or socket"),
+        (("a/below", b"x", NOTHING), "Cannot write a/below: a part of the path"),
+        (("new/" + "n" * 300, b"x", NOTHING), "the name is too long"),
+        (("a", b"y", "a before"), "a is named twice"),
+        (("./folder/../a", b"y", "a before"), "a is named twice"),
+    ],
+)
+def test_one_that_cannot_be_done_keeps_all_others_from_being_done(
+    files: DiskFiles, tmp_path: Path, bad: tuple[str, bytes | None, str], said: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = {*os.listdir(tmp_path)}
+    puts = [put(files, "a", b"x"), put(files, "m/a/d/e", b"x", NOTHING), put(files, *bad)]
+
+    for order in (puts, puts[::-1]):
+        with pytest.raises(ToolFailed, match=said):
+            files.put_all(order)
+        assert {*os.listdir(tmp_path)} == before
+        assert (tmp_path / "a").read_text() == "a before"
+
+
+class Failing:
+    """The system's call, which fails when it comes to this file."""
+
+    def __init__(self, real: object, name: str, error: int) -> None:
+        self.real, self.name, self.error = real, name, error
+
+    def __call__(self, old: str, new: str, **more: object) -> None:
+        if new == self.name and old.startswith(".refold"):
+            raise OSError(self.error, os.strerror(self.error))
+        assert callable(self.real)
+        self.real(old, new, **more)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The disk fails at the moment that `c` is to take its new content."""
+    monkeypatch.setattr(os, "rename", Failing(os.rename, "c", errno.EIO))
+    return
+
+
+@pytest.mark.usefixtures("broken")
+def test_where_the_disk_fails_half_way_what_was_done_is_taken_back(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    kept = (tmp_path / "a").stat().st_ino
+    puts = [
+        put(files, "a", b"x"),
+        put(files, "b", None),
+        put(files, "d/e", b"new", NOTHING),
+        put(files, "c", b"y"),
+    ]
+
+    with pytest.raises(
+        ToolFailed, match=r"^Cannot write c: .* error\. Nothing was changed\.$"
+    ):
+        files.put_all(puts)
+
+    assert tree(tmp_path) == BEFORE
+    assert (tmp_path / "a").stat().st_ino == kept
+    assert (tmp_path / "a").stat().st_nlink == 1
+
+
+def test_without_links_it_is_taken_back_too(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    puts = [put(files, "a", b"x"), put(files, "b", None), put(files, "d", b"n", NOTHING)]
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "rename", Failing(os.rename, "c", errno.EIO))
+        with pytest.raises(ToolFailed, match="Nothing was changed"):
+            files.put_all([*puts, put(files, "c", b"y")])
+    assert tree(tmp_path) == BEFORE
+
+    files.put_all([*puts, put(files, "c", b"y")])
+
+    assert tree(tmp_path) == {"a": "x", "c": "y", "d": "n"}
+
+
+def test_what_cannot_be_taken_back_is_told_and_kept(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes to `a` between our change of it and the failure."""
+    rename = os.rename
+
+    def interfering(old: str, new: str, **more: int) -> None:
+        if new == "c" and old.startswith(".refold"):
+            (tmp_path / "theirs").write_text("theirs")
+            (tmp_path / "theirs").replace(tmp_path / "a")
+            raise OSError(errno.EIO, "no")
+        rename(old, new, **more)
+
+    monkeypatch.setattr(os, "rename", interfering)
+
+    with pytest.raises(ToolFailed) as failure:
+        files.put_all([put(files, "a", b"x"), put(files, "b", None), put(files, "c", b"y")])
+
+    kept = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
+    assert str(failure.value).endswith(
+        f"Not everything could be put back: a (what it held is in {kept} beside it)."
+    )
+    assert tree(tmp_path) == {
+        kept: "a before", "a": "theirs", "b": "b before", "c": "c before",
+    }  # fmt: skip
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_takes_the_mode_of_another_or_what_is_wished(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "a").chmod(0o700)
+    (tmp_path / "b").chmod(0o750)
+    (tmp_path / "c").chmod(0o640)
+
+    files.put_all(
+        [
+            Put(files.real("like"), b"x", NOTHING, like=files.real("a")),
+            Put(files.real("run"), b"x", NOTHING, executable=True),
+            Put(files.real("b"), b"x", put(files, "b", b"").expect, executable=False),
+            Put(files.real("c"), b"x", put(files, "c", b"").expect, executable=True),
+        ]
+    )
+
+    new = 0o666 & ~umask()
+    assert [mode(tmp_path / name) for name in ("like", "run", "b", "c")] == [
+        0o700, new | new >> 2 & 0o111, 0o640, 0o750,
+    ]  # fmt: skip
+
+
+def test_nobody_else_s_rights_pass_to_what_was_written_here(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "a").chmod(0o6755)
+
+    files.put_all([put(files, "a", b"x")])
+
+    assert mode(tmp_path / "a") == 0o755
+
+
+def test_a_name_among_several_of_a_file_can_be_removed_but_not_written(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    os.link(tmp_path / "a", tmp_path / "a2")
+
+    with pytest.raises(ToolFailed, match="2 names"):
+        files.put_all([put(files, "b", b"x"), put(files, "a", b"x")])
+    files.put_all([put(files, "a", None)])
+
+    assert tree(tmp_path) == {"a2": "a before", "b": "b before", "c": "c before"}
+
+
+def test_many_files_need_few_descriptors(files: DiskFiles, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(number) for number in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, highest + 40), hard))
+    try:
+        files.put_all([put(files, f"d{n}/f", b"x", NOTHING) for n in range(100)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert len(list(tmp_path.glob("d*/f"))) == 100
+
+
+def umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found

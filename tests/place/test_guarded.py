@@ -1,0 +1,98 @@
+"""Which names are guarded, and what is found of them in a workspace."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from refold.place.guards import Guards
+from refold.place.taken import harmless
+from refold.values.guarded import guarded
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git", ".git/config", ".git/hooks", ".git/hooks/pre-commit", ".GIT/Config", ".env",
+        ".env.local", "deep/er/.git/hooks/x", "a/.vscode/tasks.json", ".mcp.json", ".bashrc",
+        "/home/me/.ssh/id_ed25519", "/home/me/.config/git/config", ".git/modules/a/hooks/x",
+        ".gi\u200ct/config", "x.code-workspace", ".git/commondir", ".gitmodules", ".refold/x",
+        "\uff0egit/config", ".git/info/attributes", ".config/Code/User/settings.json",
+    ],
+)  # fmt: skip
+def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
+    assert guarded(path.split("/"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/a.py", ".env.example", ".gitignore", ".github/workflows/ci.yml", "env", ".git/HEAD",
+        ".git/index", "git/config", "hooks/x", "config", ".config/other", ".envoy", "README.md",
+        ".git/info/exclude", ".gitattributes", "a.env.py",
+    ],
+)  # fmt: skip
+def test_an_ordinary_name_is_not(path: str) -> None:
+    assert guarded(path.split("/")) == ""
+
+
+def names(guards: Guards, root: Path) -> list[str]:
+    return sorted(os.path.relpath(path, root) for path in guards.found().paths)
+
+
+def test_guarded_paths_are_found_anew_each_time(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "a/b")], check=True)
+    (tmp_path / "node_modules/x/.vscode").mkdir(parents=True)
+    (tmp_path / "py/lib").mkdir(parents=True)
+    (tmp_path / "py/pyvenv.cfg").touch()
+    (tmp_path / "py/lib/.env").touch()
+    guards = Guards([str(tmp_path)])
+    inside = ["a/b/.git/config", "a/b/.git/hooks"]
+
+    before = names(guards, tmp_path)
+    (tmp_path / "a/.env").touch()
+    after = names(guards, tmp_path)
+    (tmp_path / "a/.env").rename(tmp_path / "a/env")
+    (tmp_path / "a/new/.idea").mkdir(parents=True)
+    again = names(guards, tmp_path)
+
+    assert before == inside
+    assert after == ["a/.env", *inside]
+    assert again == [*inside, "a/new/.idea"]
+
+
+def test_the_nearest_of_very_many_directories_are_looked_through(tmp_path: Path) -> None:
+    for number in range(2100):
+        (tmp_path / "deep" / str(number)).mkdir(parents=True)
+    (tmp_path / ".env").touch()
+
+    assert names(Guards([str(tmp_path)]), tmp_path) == [".env"]
+
+
+@pytest.mark.parametrize(
+    ("config", "is_harmless"),
+    [
+        ("", True),
+        ("[core]\n\tbare = false\n[remote \"o\"]\n\turl = https://x/y\n\tfetch = +a:b\n", True),
+        ("[user]\n\tname = me\n[branch \"main\"]\n\tremote = o\n# ext::\n", True),
+        ("[core]\n\tfsmonitor = evil\n", False),
+        ("[core]\n\tHooksPath = x\n", False),
+        ("[core] pager = evil\n", False),
+        ("[core]\n\tbare = false \\\n", False),
+        ("[include]\n\tpath = x\n", False),
+        ("[alias]\n\tst = !evil\n", False),
+        ("[filter \"x\"]\n\tclean = evil\n", False),
+        ("[diff \"x\"]\n\ttextconv = evil\n", False),
+        ("[remote \"o\"]\n\turl = ext::sh -c evil\n", False),
+        ("[remote \"o\"]\n\tuploadpack = evil\n", False),
+        ("[submodule \"s\"]\n\tupdate = !evil\n", False),
+        ("fsmonitor = evil\n", False),
+    ],
+)  # fmt: skip
+def test_settings_of_git_are_harmless_if_nothing_runs_by_them(
+    config: str, is_harmless: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text(config)
+
+    assert harmless(str(tmp_path / "config")) == is_harmless

@@ -1,0 +1,386 @@
+"""What a sandboxed command cannot do, and what it can: real walls, real attempts."""
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.sandbox import remove_strays
+from refold.values.rights import Confines
+from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
+
+REFUSED = "Read-only file system"
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Walled]:
+    needs_bubblewrap()
+    with walled(tmp_path / "ws") as found:
+        yield found
+
+
+def test_the_workspace_and_tmp_can_be_written_and_nothing_else(
+    ws: Walled, tmp_path: Path, home: Path
+) -> None:
+    paths = ["/etc/x", "/usr/x", "/var/lib/x", "/dev/x", f"{home}/x", f"{home}/.bashrc"]
+    attempts = "; ".join(f"touch {path}" for path in [*paths, tmp_path / "x"])
+
+    found = ws.run(f"echo a > a; echo b > /tmp/b; cat a /tmp/b; {attempts}; true")
+
+    assert found.text.startswith("a\nb\n")
+    assert (ws.root / "a").read_text() == "a\n"
+    assert [path for path in paths if os.path.exists(path) and path != "/dev/x"] == []
+    assert not (tmp_path / "x").exists()
+    assert not Path("/tmp/b").exists()
+
+
+def test_a_command_that_only_looks_changes_no_file(ws: Walled) -> None:
+    (ws.root / "a").write_text("as it was")
+
+    found = ws.run(
+        "echo b > a; rm a; touch c; mkdir d; chmod 0 a; echo t > /tmp/t && cat /tmp/t a",
+        writes=False,
+    )
+
+    assert found.text.endswith("t\nas it was")
+    assert found.looking
+    assert sorted(os.listdir(ws.root)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "echo x > {}", "rm -rf {}", "mv {} y", "chmod 777 {}", "ln -f {} y && echo x > y",
+        "mv .git g; mv .vscode v; mv sub s", "rm -rf .git .vscode sub .env .mcp.json",
+        "echo x > y; mv y {}", "cp /etc/passwd {}", "umount {}", "mount -o remount,rw {}",
+        "ln -sfn /tmp {}",
+    ],
+)  # fmt: skip
+def test_guarded_files_stay_as_they_are(ws: Walled, attempt: str) -> None:
+    names = [".git/config", ".git/hooks/pre-commit", ".env", ".vscode/tasks.json",
+             ".mcp.json", "sub/.env", "sub/.git/config"]  # fmt: skip
+    for name in names:
+        (ws.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (ws.root / name).write_text("as it was")
+
+    ws.run("; ".join(attempt.format(name) for name in names))
+
+    assert [(ws.root / name).read_text() for name in names] == ["as it was"] * len(names)
+
+
+def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
+    names = [".env", ".vscode/tasks.json", "deep/er/.mcp.json", ".gitmodules", ".bashrc"]
+    made = "; ".join(f"mkdir -p $(dirname {name}); echo x > {name}" for name in names)
+
+    found = ws.run(f"{made}; ln -s /etc .claude; touch kept")
+
+    taken = [os.path.relpath(path, ws.root) for path, _ in found.taken]
+    assert taken == [
+        ".bashrc",
+        ".claude",
+        ".env",
+        ".gitmodules",
+        ".vscode",
+        "deep/er/.mcp.json",
+    ]
+    assert sorted(os.listdir(ws.root)) == ["deep", "kept"]
+    goals = " ".join(goal for path, goal in found.taken if path.endswith("/.env"))
+    assert ws.run(f"cat {goals}").text == "x\n"
+
+
+def test_what_a_person_saw_named_can_be_written(ws: Walled) -> None:
+    (ws.root / ".vscode").mkdir()
+    (ws.root / ".vscode/tasks.json").write_text("old")
+    opened = (ws.root / ".env", ws.root / ".vscode/tasks.json")
+
+    found = ws.run("echo x > .env; echo new > .vscode/tasks.json", opened=opened)
+
+    assert (found.code, found.taken) == (0, ())
+    assert (ws.root / ".env").read_text() == "x\n"
+    assert (ws.root / ".vscode/tasks.json").read_text() == "new\n"
+
+
+def test_a_link_in_place_of_a_guarded_file_is_put_back(ws: Walled) -> None:
+    (ws.root / "real").write_text("as it was")
+    (ws.root / ".env").symlink_to("real")
+
+    ws.run("echo x > .env; rm .env; echo evil > .env; echo x > real")
+
+    assert os.readlink(ws.root / ".env") == "real"
+    assert (ws.root / "real").read_text() == "as it was"
+
+
+def test_new_repositories_work_and_run_nothing_of_the_commands(ws: Walled) -> None:
+    git = "git -c user.name=a -c user.email=a@b"
+    found = ws.run(
+        f"{git} init -q sub && cd sub && touch f && {git} add f && {git} commit -qm m && "
+        "git remote add origin https://example.org/x && git status --short; "
+        "git init -q ../bad && git -C ../bad config core.fsmonitor 'touch /tmp/evil' && "
+        "echo evil > ../bad/.git/hooks/post-checkout; mkdir ../odd; echo gitdir: /tmp/o > ../odd/.git"
+    )  # fmt: skip
+
+    taken = [os.path.relpath(path, ws.root) for path, _ in found.taken]
+    assert taken == ["bad/.git/config", "bad/.git/hooks/post-checkout", "odd/.git"]
+    assert ws.run("git -C sub log --format=%s; git -C sub remote").text == "m\norigin\n"
+
+
+def test_the_network_is_off_until_it_is_allowed(ws: Walled) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        attempt = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached"
+
+        off, on = ws.run(attempt), ws.run(attempt, network=True)
+
+    assert "reached" not in off.text
+    assert (off.offline, on.offline) == (True, False)
+    assert on.text == "reached\n"
+
+
+def test_servers_inside_are_reached_from_inside(ws: Walled) -> None:
+    found = ws.run(
+        "python3 -c \"import socket as s; a=s.create_server(('127.0.0.1',0)); "
+        "b=s.create_connection(a.getsockname()); a.accept()[0].send(b'hello'); print(b.recv(9))\""
+    )
+
+    assert found.text == "b'hello'\n"
+
+
+CONNECT = (
+    'python3 -c "import socket,sys; socket.socket(socket.AF_UNIX).connect({!r}); '
+    "print('reached')\""
+)
+
+
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize("place", ["tmp", "home", "abstract"])
+def test_doors_of_other_programs_are_shut(
+    ws: Walled, home: Path, tmp_path: Path, place: str, network: bool
+) -> None:
+    path = {"tmp": str(tmp_path / "s"), "home": str(home / "s"), "abstract": f"\0{home}"}[
+        place
+    ]
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        found = ws.run(CONNECT.format(path), network=network)
+
+    assert "reached" not in found.text
+
+
+def test_keys_are_hidden_unless_the_network_is_allowed(ws: Walled, home: Path) -> None:
+    for name in (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".config/gh/hosts.yml"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("s3cret")
+    look = "cat ~/.ssh/id_ed25519 ~/.aws/credentials ~/.netrc ~/.config/gh/hosts.yml"
+
+    assert "s3cret" not in ws.run(look).text
+    assert ws.run(look, network=True).text == "s3cret" * 4
+
+
+def test_our_own_files_and_what_a_rule_forbids_are_never_read(
+    tmp_path: Path, home: Path
+) -> None:
+    needs_bubblewrap()
+    own, root = home / "refold", tmp_path / "ws"
+    own.mkdir()
+    root.mkdir()
+    for path in (own / "credentials.toml", root / ".env", root / "plain"):
+        path.write_text("s3cret")
+    (root / "notes").symlink_to(".env")
+    unread = [str(root / ".env")]
+
+    with walled(root, own=(str(own),), unread=lambda: unread) as ws:
+        look = f"cat {own}/credentials.toml .env notes; grep -r s3 . {own}; ls {own}; cp .env /tmp"
+        found = [ws.run(look, network=network, writes=w).text
+                 for network in (False, True) for w in (False, True)]  # fmt: skip
+        moved = ws.run("mkdir d; mv .env d; cat d/.env .env; tar c . | grep -ac s3c").text
+
+    assert [text.count("s3cret") for text in found] == [1, 1, 1, 1]  # that of "plain"
+    assert moved.splitlines()[-1] == "1"
+
+
+def test_a_workspace_that_is_a_home_keeps_its_keys(home: Path) -> None:
+    needs_bubblewrap()
+    (home / ".ssh").mkdir()
+    (home / ".ssh/id").write_text("s3cret")
+    (home / ".bashrc").write_text("as it was")
+
+    with walled(home) as ws:
+        found = ws.run("cat .ssh/id; echo x > .ssh/id; echo x > .bashrc; echo y > plain")
+
+    assert "s3cret" not in found.text
+    assert (home / ".ssh/id").read_text() == "s3cret"
+    assert (home / ".bashrc").read_text() == "as it was"
+    assert (home / "plain").read_text() == "y\n"
+
+
+def test_other_processes_are_neither_seen_nor_ended(ws: Walled) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        try:
+            found = ws.run(
+                f"kill -9 {other.pid}; kill -9 {os.getpid()}; cat /proc/{os.getpid()}/environ; "
+                f"strace -p {other.pid}; ls -d /proc/[0-9]* | wc -l; kill -9 -1"
+            )
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+    seen = [line for line in found.text.splitlines() if line.isdigit()]
+    assert int(seen[0]) < 10
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "mount -t tmpfs none /mnt", "mount --bind /tmp /etc", "mount -o remount,rw /",
+        "umount -l /run", "unshare -m true", "nsenter -t 1 -m true", "chroot / true",
+        "mknod /tmp/disk b 8 0", "cat /proc/sys/vm/swappiness > /proc/sys/vm/swappiness",
+        "echo core > /proc/sys/kernel/core_pattern", "echo 1 > /sys/kernel/mm/ksm/run",
+        "echo b > /proc/sysrq-trigger", "dmesg -C", "hostname -F /dev/null",
+        "chmod 777 /etc", "chown 0 /usr", "modprobe loop", "date -s 12:00",
+    ],
+)  # fmt: skip
+def test_what_belongs_to_the_machine_is_out_of_reach(ws: Walled, attempt: str) -> None:
+    # Where we are nobody, a space of one's own may be made: it leads nowhere.
+    if os.geteuid() and attempt.startswith("unshare"):
+        pytest.skip("a user space of one's own is allowed to those who are not root")
+
+    assert ws.run(attempt).code != 0
+
+
+def test_tmp_is_private_shared_by_commands_and_gone_in_the_end(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    before = {name for name in os.listdir("/tmp") if name.startswith("refold-sandbox-")}
+    with walled(tmp_path / "ws") as ws:
+        ws.run("echo kept > /tmp/a; mktemp; ls -a /run /var/tmp")
+        found = ws.run("cat /tmp/a; echo $TMPDIR; ls /tmp")
+        during = {name for name in os.listdir("/tmp") if name.startswith("refold-sandbox-")}
+
+    assert found.text.startswith("kept\n/tmp\n")
+    assert len(during - before) == 1
+    assert not (during - before) & set(os.listdir("/tmp"))
+
+
+def test_private_directories_of_those_that_died_are_removed(tmp_path: Path) -> None:
+    space = os.stat("/proc/self/ns/pid").st_ino
+    stray, elsewhere = (
+        Path(tempfile.gettempdir(), f"refold-sandbox-{space}.{2**22 + 1}.1.x")
+        for space in (space, space - 1)
+    )
+    stray.mkdir()
+    elsewhere.mkdir()
+
+    remove_strays()
+
+    assert (stray.exists(), elsewhere.exists()) == (False, True)
+    elsewhere.rmdir()
+
+
+def test_a_linked_worktree_can_be_committed_to(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path / "main")]
+    (tmp_path / "main").mkdir()
+    for words in (
+        "init -q",
+        "commit -q --allow-empty -m first",
+        f"worktree add -q {tmp_path}/ws",
+    ):
+        subprocess.run([*git, *words.split()], check=True)
+    before = (tmp_path / "main/.git/config").read_text()
+
+    with walled(tmp_path / "ws") as ws:
+        found = ws.run(
+            "touch f; git add f; git -c user.name=a -c user.email=a@b commit -qm second; "
+            "git log --format=%s; git config core.pager evil; "
+            "echo x > ../main/.git/hooks/post-commit; echo x > ../main/file"
+        )
+
+    assert "second\nfirst" in found.text
+    assert (tmp_path / "main/.git/config").read_text() == before
+    assert not (tmp_path / "main/.git/hooks/post-commit").exists()
+    assert not (tmp_path / "main/file").exists()
+
+
+def test_a_profile_that_only_reads_and_more_that_can_be_written(
+    tmp_path: Path, home: Path
+) -> None:
+    needs_bubblewrap()
+    (home / "cache").mkdir()
+    with walled(tmp_path / "ws", writable=("~/cache",)) as ws:
+        assert ws.run("touch a ~/cache/b").code == 0
+    with walled(tmp_path / "ws", profile="read-only", network=True) as ws:
+        found = ws.run("touch c")
+
+    assert REFUSED in found.text
+    assert (found.looking, found.offline) == (True, False)
+    assert (home / "cache/b").exists()
+
+
+def test_programs_in_the_workspace_are_not_found_by_commands_that_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_bubblewrap()
+    tools = tmp_path / "ws/bin"
+    tools.mkdir(parents=True)
+    for name in ("ls", "mytool"):
+        (tools / name).write_text("#!/bin/sh\necho planted\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:.:{os.environ['PATH']}")
+
+    with walled(tmp_path / "ws") as ws:
+        looking, working = ws.run("ls; mytool", writes=False), ws.run("mytool")
+
+    assert "planted" not in looking.text
+    assert working.text == "planted\n"
+
+
+def test_no_key_of_ours_gets_in(ws: Walled, canary: str) -> None:
+    found = ws.run("env; cat /proc/*/environ; set")
+
+    assert canary not in found.text
+
+
+def test_the_end_of_a_sandbox_that_is_not_there_any_more_is_told(ws: Walled) -> None:
+    ws.sandbox.close()
+
+    assert ws.run("echo a > /tmp/a; cat /tmp/a").text == "a\n"
+
+
+def test_commands_run_beside_each_other_in_one_sandbox(ws: Walled) -> None:
+    found = list[str]()
+
+    async def use() -> None:
+        async def one(number: int) -> None:
+            confines = Confines(writes=number % 2 == 0, network=number % 3 == 0)
+            done = await ws.commands.run(
+                f"sleep 0.05; echo {number}",
+                cwd=str(ws.root),
+                seconds=LONG,
+                confines=confines,
+            )
+            found.append(done.text)
+
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                group.start_soon(one, number)
+
+    anyio.run(use)
+
+    assert sorted(found) == [f"{number}\n" for number in range(8)]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    with walled(tmp_path / "ws") as ws:
+        ws.run("true")
+        before = len(os.listdir("/proc/self/fd"))
+        for seconds in (LONG, 0.01):
+            ws.run("sleep 0.02", seconds=seconds)
+        after = len(os.listdir("/proc/self/fd"))
+
+    assert after == before

@@ -1,0 +1,196 @@
+"""Where the sandbox is weak or missing: it says so, and holds what it can."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.place import landlock, seatbelt
+from refold.place.bubblewrap import Walls
+from refold.place.limits import Limits
+from refold.place.sandbox import Wish, find
+from tests.place.walled import Walled, needs_bubblewrap, walled
+
+
+def without_bubblewrap(tmp_path: Path) -> dict[str, str]:
+    """An environment where bubblewrap says what it says where it may not work."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n")
+    (tools / "bwrap").chmod(0o755)
+    return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+
+def needs_landlock() -> None:
+    if landlock.version() < 4:
+        pytest.skip("this kernel has no Landlock that knows TCP")
+
+
+def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
+    found = find(without_bubblewrap(tmp_path), Wish(roots=(str(tmp_path),)))
+
+    assert found.kind in ("landlock", "none")
+    assert not found.confines
+    assert "bubblewrap does not work here (No permissions)" in found.notice
+    assert "Install bubblewrap" in found.notice
+
+
+def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
+    found = find({"PATH": str(tmp_path)}, Wish(roots=(str(tmp_path),)))
+
+    assert "bubblewrap (bwrap) is not installed" in found.notice
+
+
+def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
+    found = find(os.environ, Wish(roots=(str(tmp_path),), profile="off"))
+
+    assert (found.kind, found.confines) == ("off", False)
+    assert "switched off" in found.notice
+
+
+def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    found = find(os.environ, Wish(roots=(str(tmp_path),)))
+
+    assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
+
+
+def test_landlock_alone_keeps_writing_inside(tmp_path: Path, home: Path) -> None:
+    needs_landlock()
+    with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
+        found = ws.run(
+            f"echo a > a; mkdir d; mv a d; echo t > $TMPDIR/t; echo > /dev/null; "
+            f"touch {tmp_path}/x {home}/x /etc/x; ln d/a {tmp_path}/y; rm -r {tmp_path}/tools; "
+            f"truncate -s 0 {tmp_path}/tools/bwrap; cat d/a $TMPDIR/t"
+        )
+
+    assert found.text.endswith("a\nt\n")
+    assert sorted(os.listdir(tmp_path)) == ["tools", "ws"]
+    assert (tmp_path / "tools/bwrap").read_text().startswith("#!/bin/sh")
+    assert not (home / "x").exists()
+
+
+def test_landlock_alone_keeps_what_only_looks_from_changing(tmp_path: Path) -> None:
+    needs_landlock()
+    with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
+        (ws.root / "a").write_text("as it was")
+        ws.run("echo b > a; rm a; mv a b; touch c; mkdir d; echo e >> a", writes=False)
+
+        assert os.listdir(ws.root) == ["a"]
+        assert (ws.root / "a").read_text() == "as it was"
+
+
+def test_landlock_alone_keeps_from_tcp_and_from_other_processes(tmp_path: Path) -> None:
+    needs_landlock()
+    with (
+        walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        subprocess.Popen(["sleep", "1000"]) as other,
+    ):
+        attempt = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo reached"
+        off, on = ws.run(attempt), ws.run(attempt, network=True)
+        ws.run(f"kill -9 {other.pid}")
+        alive = other.poll() is None
+        other.kill()
+
+    assert ("reached" in off.text, on.text) == (False, "reached\n")
+    assert alive or landlock.version() < 6
+
+
+def test_landlock_alone_takes_away_what_came_up(tmp_path: Path) -> None:
+    needs_landlock()
+    with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
+        found = ws.run("echo x > .env; touch kept")
+
+        assert [path for path, _ in found.taken] == [str(ws.root / ".env")]
+        assert os.listdir(ws.root) == ["kept"]
+
+
+def test_the_profile_for_a_mac_says_what_the_walls_say() -> None:
+    found = seatbelt.profile(
+        Walls(
+            private="/p", cwd="/w", covered=("/home/me/.ssh",), unread=('/w/odd"name',),
+            roots=("/w",), open=("/w",), shut=("/w/.git/hooks",),
+        )
+    )  # fmt: skip
+
+    assert found == (
+        "(version 1)\n"
+        "(allow default)\n"
+        "(deny file-write*)\n"
+        '(allow file-write* (literal "/dev/null"))\n'
+        '(allow file-write* (literal "/dev/zero"))\n'
+        '(allow file-write* (literal "/dev/tty"))\n'
+        '(allow file-write* (literal "/dev/dtracehelper"))\n'
+        '(allow file-write* (literal "/dev/fd"))\n'
+        '(allow file-write* (subpath "/w"))\n'
+        '(allow file-write* (subpath "/p"))\n'
+        '(deny file-write* (subpath "/w/.git/hooks"))\n'
+        '(deny file-read* file-write* (subpath "/home/me/.ssh"))\n'
+        '(deny file-read* file-write* (subpath "/w/odd\\"name"))\n'
+        "(deny network*)\n"
+        "(deny system-socket)\n"
+        "(deny signal (target others))\n"
+        "(allow signal (target same-sandbox))\n"
+    )
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from tests.place.walled import needs_bubblewrap, walled
+
+needs_bubblewrap()
+with walled(Path(sys.argv[1]) / "ws") as ws:
+    (ws.root / ".env").write_text("as it was")
+    found = ws.run(
+        f"echo a > a; echo x > .env; touch {sys.argv[1]}/x; mkdir .vscode; id -u; "
+        "kill -9 " + str(os.getppid()) + "; unshare -Ur rm .env; mount -t tmpfs none /mnt; "
+        "unshare -Urm sh -c 'umount .env; mount -o remount,rw /; echo x > .env'"
+    )
+    looked = ws.run("touch b; cat a", writes=False)
+    crowd = ws.run(":(){ :|:& };:; sleep 100", seconds=20)
+    print(found.text, file=sys.stderr)
+    print(sorted(os.listdir(ws.root)), sorted(os.listdir(sys.argv[1])))
+    print((ws.root / ".env").read_text(), [Path(path).name for path, _ in found.taken])
+    print(looked.text.endswith("a\\n"), bool(crowd.stopped))
+"""
+
+
+@pytest.mark.slow
+def test_it_holds_for_somebody_who_is_not_root(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can become nobody")
+    here = Path(__file__).parents[2]
+    place = tmp_path / "nobody"
+    place.mkdir()
+    os.chown(place, 65534, 65534)
+    for above in (tmp_path, *tmp_path.parents):
+        if above.stat().st_mode & 0o005 != 0o005:
+            above.chmod(above.stat().st_mode | 0o005)
+    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]
+    environ = {**os.environ, "HOME": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    done = subprocess.run(
+        [*words, "-c", AS_NOBODY, str(place)], cwd=here, env=environ, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines() == [
+        "['.env', 'a'] ['ws']", "as it was ['.vscode']", "True True",
+    ], done.stderr  # fmt: skip
+
+
+def test_a_workspace_in_the_root_of_all_files_is_possible() -> None:
+    needs_bubblewrap()
+    found = Walled(Path("/"), find(os.environ, Wish(roots=("/",))), Limits())
+    try:
+        said = found.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
+                         writes=False)  # fmt: skip
+    finally:
+        found.commands.close()
+
+    assert int(said.text.splitlines()[-1]) < 10

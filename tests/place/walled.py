@@ -1,0 +1,85 @@
+"""A workspace with a sandbox around its commands, beside things that must stay whole."""
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.commands import ShellCommands
+from refold.place.limits import Limits
+from refold.place.port import Finished
+from refold.place.sandbox import Sandbox, Wish, find
+from refold.values.rights import Confines
+
+LONG = 30.0  # seconds; no test comes near
+
+
+class Walled:
+    def __init__(self, root: Path, sandbox: Sandbox, limits: Limits) -> None:
+        self.root, self.sandbox = root, sandbox
+        self.commands = ShellCommands(os.environ, sandbox, limits)
+
+    def run(
+        self,
+        command: str,
+        *,
+        seconds: float = LONG,
+        writes: bool = True,
+        network: bool = False,
+        opened: tuple[Path, ...] = (),
+        on_output: Callable[[str], None] | None = None,
+    ) -> Finished:
+        confines = Confines(writes, network, tuple(map(str, opened)))
+
+        async def use() -> Finished:
+            return await self.commands.run(
+                command, cwd=str(self.root), seconds=seconds,
+                confines=confines, on_output=on_output,
+            )  # fmt: skip
+
+        return anyio.run(use)
+
+
+@contextmanager
+def walled(
+    root: Path,
+    environ: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    **wish: object,
+) -> Generator[Walled]:
+    root.mkdir(exist_ok=True)
+    wanted = Wish(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
+    sandbox = find(os.environ if environ is None else environ, wanted)
+    found = Walled(root.resolve(), sandbox, limits or Limits())
+    try:
+        yield found
+    finally:
+        found.commands.close()
+
+
+def needs_bubblewrap() -> None:
+    if not shutil.which("bwrap"):
+        pytest.skip("bubblewrap is not installed here")
+    found = find(os.environ, Wish(roots=("/",)))
+    if found.kind != "bubblewrap":
+        pytest.skip(found.notice)
+
+
+def marked(mark: str) -> list[str]:
+    """Processes, ours left out, that carry this word in their environment."""
+    found = list[str]()
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        about = Path("/proc", number)
+        try:
+            if (
+                mark.encode() in (about / "environ").read_bytes()
+                and int(number) != os.getpid()
+            ):
+                found.append((about / "cmdline").read_text())
+        except OSError:
+            continue
+    return found

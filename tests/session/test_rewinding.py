@@ -1,0 +1,449 @@
+"""Going back: the talk, the files or both; what is refused, and how it is undone."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from refold.errors import BadInput
+from refold.journal.events import (
+    Asked,
+    Checkpointed,
+    Ended,
+    Entry,
+    Event,
+    FilesRestored,
+    ModelAnswered,
+    Rewound,
+    Said,
+    SessionStarted,
+    Started,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import fold
+from refold.journal.store import MemoryStore
+from refold.place.checkpoints import Checkpoints
+from refold.session.recorder import Recorder
+from refold.session.rewinding import plan, preview, rewind, steps
+from refold.session.session import Session
+from refold.testing.scripted import ScriptedProvider
+from refold.values.messages import Message, Text, ToolCall
+from refold.views.rewind import listed, previewed, reported
+from refold.views.styled import bare
+from tests.kernel.house import world
+from tests.place.repositories import checkpoints, files, git, repository
+
+
+class Agent:
+    """A session in `root` that does what a test says, and takes down what an engine would."""
+
+    def __init__(self, root: Path, session: Session, kept: Checkpoints) -> None:
+        self.root, self.session, self.kept = root, session, kept
+        self.said = list[int]()
+
+    async def turn(self, words: str, work: Callable[[], object] | None = None) -> None:
+        """Somebody says something, and a call does `work`. The event of the words is `said`."""
+        record, id_ = self.session.record, f"c{len(self.said)}"
+        await record(Said(words), by="person")
+        self.said.append(record.view.seq)
+        call = ToolCall(id_, "bash", Raw(b"{}"))
+        await record(TurnStarted(self.said[-1]), TakenUp((self.said[-1],)), Asked())
+        await record(ModelAnswered(Message("assistant", (call,)), stop="calls"))
+        await record(Started(id_))
+        if work:
+            await self.take()
+            work()
+        await record(Ended(id_, "done", "done"), Asked())
+        await record(ModelAnswered(Message("assistant", (Text(f"did {words}"),))))
+        if work:
+            await self.take()
+        await record(TurnEnded("answered"))
+
+    async def take(self) -> None:
+        self.kept.dirty()
+        taken = await self.kept.taken()
+        saved = self.session.view.saved
+        if taken.trees != saved.trees or saved.disturbed:
+            await self.session.record(Checkpointed(taken.trees, taken.left_out))
+
+    def talk(self) -> str:
+        return " ".join(
+            each.message.text
+            for each in self.session.view.talk.messages
+            if each.message.text
+        )
+
+    def put(self, name: str, text: str) -> Callable[[], object]:
+        return lambda: (self.root / name).write_text(text)
+
+    def now(self) -> Mapping[str, object]:
+        return {name: found[1] for name, found in files(self.root).items()}  # type: ignore[index]
+
+
+Story = Callable[[Agent], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Callable[[Story], None]:
+    """Run a story in an empty workspace."""
+
+    async def play(story: Story) -> None:
+        root = tmp_path / "work"
+        root.mkdir()
+        given = world(ScriptedProvider([]))
+        record = Recorder(MemoryStore(), clock=lambda: 0.0)
+        async with await Session.open(
+            record, lambda _: given, directory=str(root)
+        ) as session:
+            await story(Agent(root, session, checkpoints(root)))
+
+    return lambda story: anyio.run(play, story)
+
+
+async def three_turns(agent: Agent) -> None:
+    await agent.turn("make a", agent.put("a", "one"))
+    await agent.turn("only look")
+    await agent.turn(
+        "change a, make b", lambda: (agent.put("a", "two")(), agent.put("b", "new")())
+    )
+
+
+def test_the_files_and_the_talk_are_as_before_the_words(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+
+        report = await rewind(agent.session, agent.kept, agent.said[2], "both")
+
+        assert (agent.now(), report.files) == ({"a": b"one"}, 2)
+        assert agent.talk() == "make a did make a only look did only look"
+
+    played(story)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_every_point_shows_the_files_as_they_were_there(
+    played: Callable[[Story], None], which: int
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+
+        await rewind(agent.session, agent.kept, agent.said[which], "files")
+
+        assert agent.now() == [{}, {"a": b"one"}, {"a": b"one"}][which]
+        assert "change a" in agent.talk()
+
+    played(story)
+
+
+def test_what_somebody_changed_before_the_words_stays(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await agent.turn("make a", agent.put("a", "one"))
+        agent.put("mine", "mine")()
+        await agent.turn("change a", agent.put("a", "two"))
+
+        await rewind(agent.session, agent.kept, agent.said[1], "both")
+
+        assert agent.now() == {"a": b"one", "mine": b"mine"}
+
+    played(story)
+
+
+def test_looking_does_not_hide_what_somebody_changed(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await agent.turn("make a", agent.put("a", "one"))
+        await agent.turn("only look")
+        agent.put("a", "mine")()
+
+        with pytest.raises(BadInput, match="somebody changed these files since"):
+            await rewind(agent.session, agent.kept, agent.said[0], "both")
+
+    played(story)
+
+
+def test_a_call_that_changed_nothing_does_not_confuse_what_was_when(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await agent.turn("make a", agent.put("a", "one"))
+        await agent.turn("write the same", agent.put("a", "one"))
+        await agent.turn("change it", agent.put("a", "two"))
+
+        await rewind(agent.session, agent.kept, agent.said[2], "files")
+
+        assert agent.now() == {"a": b"one"}
+
+    played(story)
+
+
+@pytest.mark.parametrize("what", ["both", "files", "talk"])
+def test_going_back_is_undone_and_the_undoing_too(
+    played: Callable[[Story], None], what: Any
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        at_the_end = agent.now(), agent.talk()
+
+        first = await rewind(agent.session, agent.kept, agent.said[1], what)
+        gone_back = agent.now(), agent.talk()
+        undone = await rewind(agent.session, agent.kept, first.undo, what)
+        undo = agent.now(), agent.talk()
+        await rewind(agent.session, agent.kept, undone.undo, what)
+
+        assert (undo, (agent.now(), agent.talk())) == (at_the_end, gone_back)
+        assert gone_back != at_the_end
+
+    played(story)
+
+
+def test_after_going_back_work_goes_on_and_each_point_stays_right(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        await rewind(agent.session, agent.kept, agent.said[2], "both")
+        await agent.turn("make c", agent.put("c", "c"))
+
+        await rewind(agent.session, agent.kept, agent.said[3], "both")
+        before_c = agent.now()
+        await rewind(agent.session, agent.kept, agent.said[0], "both")
+
+        assert (before_c, agent.now(), agent.talk()) == ({"a": b"one"}, {}, "")
+
+    played(story)
+
+
+def test_what_somebody_else_changed_is_not_taken_away(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("a", "mine")()
+        agent.put("notes", "mine")()
+        seq = agent.session.view.seq
+
+        with pytest.raises(
+            BadInput, match=r"somebody changed these files since: .*/a, .*/notes\."
+        ):
+            await rewind(agent.session, agent.kept, agent.said[2], "both")
+
+        assert agent.now() == {"a": b"mine", "b": b"new", "notes": b"mine"}
+        assert agent.session.view.seq == seq
+
+    played(story)
+
+
+def test_forced_it_takes_that_back_too_and_can_be_undone(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("a", "mine")()
+
+        report = await rewind(agent.session, agent.kept, agent.said[2], "files", force=True)
+        back = agent.now()
+        await rewind(agent.session, agent.kept, report.undo, "files")
+
+        assert (back, agent.now()) == ({"a": b"one"}, {"a": b"mine", "b": b"new"})
+
+    played(story)
+
+
+def test_what_somebody_else_put_back_already_is_no_loss(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("a", "one")()
+
+        await rewind(agent.session, agent.kept, agent.said[2], "files")
+
+        assert agent.now() == {"a": b"one"}
+
+    played(story)
+
+
+def test_while_a_turn_is_under_way_nothing_goes_back(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        await agent.session.record(TurnStarted(1))
+
+        with pytest.raises(BadInput, match="under way"):
+            await rewind(agent.session, agent.kept, agent.said[0], "both")
+
+        assert agent.now() == {"a": b"two", "b": b"new"}
+
+    played(story)
+
+
+def test_a_preview_changes_nothing_and_says_what_would(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("b", "mine")()
+        seq, then = agent.session.view.seq, agent.now()
+
+        found = await preview(agent.session.view, agent.kept, agent.said[2], "both")
+
+        assert (agent.session.view.seq, agent.now()) == (seq, then)
+        assert bare(previewed(found, str(agent.root), 80)) == (
+            f"The talk goes back to before event {agent.said[2]}.\n"
+            "  a  changes     +1 -1 +-\n"
+            "  b  goes        +0 -1 -\n"
+            "2 files change, +1 -2 lines\n"
+            "Changed by somebody since: b"
+        )
+
+    played(story)
+
+
+def test_the_points_are_listed_with_what_came_of_them(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        await rewind(agent.session, agent.kept, agent.said[2], "both")
+        await agent.turn("make\x1b[31m c", agent.put("c", "c"))
+
+        found = steps(agent.session.view, agent.kept)
+        shown = bare(listed(found, 80)).split("\n")
+
+        assert [(s.point.kind, s.files, s.in_talk) for s in found] == [
+            ("said", 1, True),
+            ("said", 0, True),
+            ("said", 2, False),
+            ("rewound", 2, True),
+            ("said", 1, True),
+        ]
+        assert shown[0].endswith("make a  1 file changed")
+        assert shown[2].endswith("change a, make b  2 files changed  taken back")
+        assert shown[4].endswith(r"make\x1b[31m c  1 file changed")
+
+    played(story)
+
+
+def test_an_undone_going_back_leaves_nothing_taken_back(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        report = await rewind(agent.session, agent.kept, agent.said[0], "both")
+        await rewind(agent.session, agent.kept, report.undo, "both")
+
+        assert [
+            s.in_talk for s in steps(agent.session.view, None) if s.point.kind == "said"
+        ] == [True] * 3
+
+    played(story)
+
+
+def test_the_report_says_how_to_undo_it(played: Callable[[Story], None]) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+
+        report = await rewind(agent.session, agent.kept, agent.said[2], "both")
+
+        assert reported(report, f"/rewind {report.undo}") == (
+            f"The talk is as before, 2 files brought back. To undo this: /rewind {report.undo}"
+        )
+
+    played(story)
+
+
+def test_the_person_s_own_git_knows_nothing_of_it(played: Callable[[Story], None]) -> None:
+    async def story(agent: Agent) -> None:
+        repository(agent.root)
+        agent.put("a", "zero")()
+        git(agent.root, "add", "a")
+        before = git(agent.root, "--no-optional-locks", "status", "--porcelain")
+        await three_turns(agent)
+
+        await rewind(agent.session, agent.kept, agent.said[0], "both")
+
+        assert git(agent.root, "--no-optional-locks", "status", "--porcelain") == before
+        assert agent.now() == {"a": b"zero"}
+
+    played(story)
+
+
+@pytest.mark.parametrize("seq", [0, -1, 99])
+def test_an_event_that_is_not_there_is_refused(seq: int) -> None:
+    view = made(SessionStarted("/w"), Said("hello"))
+
+    with pytest.raises(
+        BadInput, match=f"there is no event {seq}: this session has 2 events"
+    ):
+        plan(view, seq, "both")
+
+
+def test_before_anything_was_said_there_is_no_talk_to_go_back_to() -> None:
+    with pytest.raises(BadInput, match="nothing had been said yet at event 1"):
+        plan(made(SessionStarted("/w"), Said("hello")), 1, "talk")
+
+
+def test_without_a_checkpoint_files_cannot_go_back_but_the_talk_can() -> None:
+    view = made(SessionStarted("/w"), Said("hello"))
+
+    with pytest.raises(BadInput, match="no files were taken down"):
+        plan(view, 2, "files")
+    assert plan(view, 2, "both").mark == 2
+
+
+def test_a_session_cut_off_in_its_work_does_not_call_that_somebody_else_s(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await agent.turn("make a", agent.put("a", "one"))
+        record = agent.session.record
+        await record(Started("c9"))
+        agent.put("a", "half")()  # and then it crashed
+        await record(Ended("c9", "unknown", "nobody knows"))
+
+        await rewind(agent.session, agent.kept, agent.said[0], "files")
+
+        assert agent.now() == {}
+
+    played(story)
+
+
+def test_what_is_recorded_is_how_it_was_and_how_it_is(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        seq = agent.session.view.seq
+        news = list[Event]()
+        agent.session.hub.heed(lambda entry: news.append(entry.event))
+
+        await rewind(agent.session, agent.kept, agent.said[1], "both")
+
+        view = agent.session.view
+        one = view.saved.at(agent.said[1])
+        assert one is not None
+        assert [type(each) for each in news] == [
+            Checkpointed,
+            Rewound,
+            FilesRestored,
+            Checkpointed,
+        ]
+        assert news[2] == FilesRestored(one.seq, seq + 1, 2)
+        assert view.saved.trees == one.trees
+
+    played(story)
+
+
+def made(*events: Event) -> Any:
+    return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))

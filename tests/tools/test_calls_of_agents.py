@@ -1,0 +1,147 @@
+"""What agents do to files, from the call to the disk: only what was judged, or nothing."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from refold import Agent, Result
+from refold.testing.scripted import ScriptedProvider
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    for name in ("ws", "out"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "ws"
+
+
+def used(
+    workspace: Path,
+    *calls: tuple[str, dict[str, object]],
+    mode: str = "accept-edits",
+    **more: object,
+) -> Result:
+    """One turn with these calls, one after the other."""
+    steps = [[(name, msgspec.json.encode(found).decode())] for name, found in calls]
+    settings = {"permission_mode": mode, "limits.steps": len(steps) + 2, **more}
+    provider = ScriptedProvider(*steps, "Done.")
+    return Agent(provider=provider, directory=workspace, settings=settings).run("Go.")
+
+
+def write(path: str) -> tuple[str, dict[str, object]]:
+    return "write_file", {"path": path, "content": "x"}
+
+
+def tree(directory: Path) -> list[str]:
+    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*"))
+
+
+def test_links_that_lead_out_are_refused(workspace: Path) -> None:
+    out = workspace.parent / "out"
+    (workspace / "pkg").symlink_to(out)
+    (workspace / "log.txt").symlink_to(out / "created")
+
+    result = used(
+        workspace, write("pkg/new.txt"), write("pkg/sub/deep.txt"), write("log.txt")
+    )
+
+    assert len(result.denials) == 3
+    assert tree(out) == []
+
+
+def test_odd_names_end_in_words_and_stay_inside(workspace: Path, home: Path) -> None:
+    before = tree(workspace.parent / "out"), tree(home)
+
+    result = used(
+        workspace,
+        *(
+            write(path)
+            for path in (
+                "ok.txt\0/../../k", "a" * 4000, "new\nline", "-rf", "~/x", "$HOME/x",
+                "file:///etc/hostname", "CON", "con\0", "..hidden/..x", "docs/.gitkeep",
+            )
+        ),
+    )  # fmt: skip
+
+    assert result.outcome == "answered"
+    assert (tree(workspace.parent / "out"), tree(home))[0] == before[0]
+    assert not (home / "x").exists()
+    assert sorted(os.listdir(workspace)) == [
+        "$HOME", "-rf", "..hidden", "CON", "docs", "file:", "new\nline",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "*** Add File: ../evil.txt\n+x",
+        "*** Update File: b\n*** Move to: ../../moved\n@@\n-b\n+c",
+    ],
+)
+def test_a_patch_with_one_name_outside_changes_nothing(
+    workspace: Path, section: str
+) -> None:
+    (workspace / "a").write_text("a\n")
+    (workspace / "b").write_text("b\n")
+    patch = f"*** Begin Patch\n*** Update File: a\n@@\n-a\n+b\n{section}\n*** End Patch"
+    looks: list[tuple[str, dict[str, object]]] = [
+        ("read_file", {"path": name}) for name in "ab"
+    ]
+
+    result = used(workspace, *looks, ("apply_patch", {"patch": patch}))
+
+    assert [d.tool for d in result.denials] == ["apply_patch"]
+    assert (workspace / "a").read_text() == "a\n"
+    assert tree(workspace.parent) == ["out", "ws", "ws/a", "ws/b"]
+
+
+def test_a_patch_inside_is_done_unasked_where_edits_are(workspace: Path) -> None:
+    (workspace / "a").write_text("a\n")
+    patch = "*** Begin Patch\n*** Update File: a\n@@\n-a\n+b\n*** Add File: c/d\n+new\n*** End Patch"
+
+    result = used(
+        workspace, ("read_file", {"path": "a"}), ("apply_patch", {"patch": patch})
+    )
+
+    assert result.denials == ()
+    assert (workspace / "a").read_text() == "b\n"
+    assert (workspace / "c/d").read_text() == "new\n"
+
+
+@contextmanager
+def racing(workspace: Path) -> Iterator[None]:
+    over = threading.Event()
+    here, away = workspace / "d", workspace / "d2"
+    here.mkdir()
+
+    def race() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                here.rename(away)
+                here.symlink_to(workspace.parent / "out")
+                here.unlink()
+            with suppress(OSError):
+                away.rename(here)
+
+    racer = threading.Thread(target=race)
+    racer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        racer.join()
+
+
+@pytest.mark.slow
+def test_what_was_judged_inside_is_not_written_outside(workspace: Path) -> None:
+    """Between the verdict and the write, `d` becomes a link, again and again."""
+    with racing(workspace):
+        for turn in range(20):  # one ends after a few refusals
+            used(workspace, *(write(f"d/f{turn}-{n}") for n in range(5)))
+
+    assert tree(workspace.parent / "out") == []
