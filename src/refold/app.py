@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
 from refold.models import SCRIPT, Models
 from refold.permissions.facts import Facts
+from refold.permissions.families import is_about, is_elsewhere
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
 from refold.prompts.system import Surroundings, system
@@ -236,9 +236,11 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 
     A deny rule with a slip in its name would forbid nothing, and nobody would notice.
     """
-    names = [tool.spec.name for tool in (*builtin(), *tools)]
+    here = {tool.spec.name: tool.effect for tool in (*builtin(), *tools)}
+    names = list(here)
     for rule in rules:
-        if not any(fnmatchcase(name, rule.tool) for name in names):
+        known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
+        if not known and not is_elsewhere(rule.tool):
             near = get_close_matches(rule.tool.lower(), names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")

@@ -88,7 +88,7 @@ class Desk:
     """A session, the place underneath, and a person who notes what they were shown."""
 
     def __init__(self, *sizes: int) -> None:
-        self.links = dict.fromkeys(PATHS, TARGETS[0])
+        self.links: dict[str, str] = dict.fromkeys(PATHS, TARGETS[0])
         self.struck: list[str] = []
         self.approved: list[str] = []
         self.seen: dict[str, tuple[str, str]] = {}  # call: the hash, and what it would do

@@ -39,7 +39,13 @@ def test_a_plan_is_the_result_of_the_turn_and_is_carried_out_once_approved(
 ) -> None:
     async def go() -> tuple[Result, Result]:
         made = agent(
-            tmp_path, [ENTER], [WRITE], [PLAN], [WRITE], "Made.", approve=everything_is_allowed
+            tmp_path,
+            [ENTER],
+            [WRITE],
+            [PLAN],
+            [WRITE],
+            "Made.",
+            approve=everything_is_allowed,
         )
         async with made.session() as session:
             planned = await session.run("Plan a file.")

@@ -5,13 +5,14 @@ from random import Random
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from places import STRICT, bash, on_file, place, rules
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision, Facts, Target, Touch
 from refold.permissions.rules import Rule, parse
+from refold.permissions.shell.script import read
 from refold.values.rights import Confines, Mode
 from refold.values.tools import Effect
 
@@ -239,6 +240,7 @@ def test_the_order_in_which_rules_are_written_decides_nothing(
 def test_one_more_part_never_weakens_a_decision(
     command: str, operator: str, more: str, given: list[Rule]
 ) -> None:
+    assume(not read(command).broken)  # else what follows may end an open quote
     patterned = [rule for rule in given if rule.pattern]
     whole, part = bash(f"{command} {operator} {more}"), bash(command)
 
@@ -275,7 +277,7 @@ def test_blanks_change_nothing(command: str, blanks: str, given: list[Rule]) -> 
 
 OPERATORS = st.sampled_from(
     ["&", ">", "<", "$(", "`", "'", '"', "\\", "$", "{", "}", "(", ")", "!", "\r", "\x00",
-     "\x1b", "é", " ", "> x", "<<E"]
+     "\x1b", "é", "\u00a0", "> x", "<<E"]
 )  # fmt: skip
 
 

@@ -90,7 +90,8 @@ def test_git_alone_may_write_its_own_settings() -> None:
     alone = judged("git checkout -b x", "bypass").confines
     beside = judged("git checkout -b x && python x.py", "bypass").confines
 
-    assert alone == Confines(writes=True, opened=("/ws/.git/config", "/ws/.git/hooks"))
+    opened = ("/ws/.git/config", "/ws/.git/hooks", "/ws/.gitmodules")
+    assert alone == Confines(writes=True, opened=opened)
     assert beside == Confines(writes=True)
 
 

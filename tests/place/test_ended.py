@@ -42,6 +42,10 @@ def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert marked(mark) == []
 
 
+# Other tests may be asleep at the same time.
+LONG = 100_000 + os.getpid()
+
+
 def sleepers(seconds: int) -> list[str]:
     words = f"sleep\0{seconds}\0".encode()
     found = list[str]()
@@ -73,12 +77,12 @@ async def beat(beats: list[float]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_left_behind_is_ended_and_not_waited_for(ws: Walled, command: str) -> None:
-    began, before = time.monotonic(), sleepers(1000)
+    began = time.monotonic()
 
-    found = ws.run(command)
+    found = ws.run(command.replace("1000", str(LONG)))
 
     assert (found.code, found.text) == (0, "done\n")
-    assert sleepers(1000) == before
+    assert sleepers(LONG) == []
     assert time.monotonic() - began < 3
 
 
@@ -96,11 +100,11 @@ def test_what_is_left_behind_is_ended_and_not_waited_for(ws: Walled, command: st
 def test_over_its_time_all_of_it_is_ended(ws: Walled, command: str) -> None:
     began = time.monotonic()
 
-    found = ws.run(command, seconds=0.2)
+    found = ws.run(command.replace("1001", str(LONG)), seconds=0.2)
 
     assert (found.code, found.timed_out, found.stopped) == (None, True, "")
     assert time.monotonic() - began < 3
-    assert sleepers(1001) == []
+    assert sleepers(LONG) == []
 
 
 @pytest.mark.parametrize(
@@ -272,12 +276,12 @@ def test_a_cancelled_command_leaves_nothing(ws: Walled) -> None:
     async def use() -> None:
         with anyio.move_on_after(0.3):
             await ws.commands.run(
-                "setsid sleep 1003 & sleep 1003", cwd=str(ws.root), seconds=None
+                f"setsid sleep {LONG} & sleep {LONG}", cwd=str(ws.root), seconds=None
             )
 
     anyio.run(use)
 
-    assert sleepers(1003) == []
+    assert sleepers(LONG) == []
 
 
 @pytest.mark.slow

@@ -43,7 +43,11 @@ def place() -> Iterator[Place]:
             "begun\n(ended by us after 60 s; at most 600 can be given, and no input)",
             Output("slow", "begun\n", None),
         ),
-        ("colours", "red and\\0nul", Output("colours", "red and\\0nul\n", 0)),
+        (
+            "colours",
+            "red [an order to the terminal]and\\0nul",
+            Output("colours", "red [an order to the terminal]and\\0nul\n", 0),
+        ),
         ("raw", "��", Output("raw", "��\n", 0)),
         (
             "endless",

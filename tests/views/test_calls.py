@@ -11,7 +11,7 @@ from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff, Note, Output, Shown
 from refold.views.calls import label, result
-from refold.views.questions import is_folded, question
+from refold.views.questions import Manner, is_folded, question
 from refold.views.styled import bare
 
 TOOLS = {tool.spec.name: tool for tool in builtin()}
@@ -125,3 +125,53 @@ def test_a_tool_nobody_knows_is_shown_with_all_it_was_given() -> None:
         "  1 hidden character is written out like \\u200b.",
         "  no rule",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rows"),
+    [
+        (
+            "multi_edit",
+            {"path": "a.py", "edits": [
+                {"old": "one\ntwo", "new": "one\n2"}, {"old": "x", "new": "y", "all": True},
+            ]},
+            ["  a.py", "   one", "  -two", "  +2", "  -x", "  +y", '  {"all":true}'],
+        ),
+        (
+            "apply_patch",
+            {"patch": "*** Begin Patch\n*** Delete File: a\u200b.py\n*** End Patch"},
+            ["  *** Begin Patch", "  *** Delete File: a\\u200b.py", "  *** End Patch"],
+        ),
+        (
+            "notebook_edit",
+            {"path": "a.ipynb", "cell": 2, "source": "x = 1\ny"},
+            ["  a.ipynb", "  +x = 1", "  +y", "  cell: 2"],
+        ),
+        ("bash", {"command": "curl x", "network": True}, ["  curl x", "  network: true"]),
+    ],
+)  # fmt: skip
+def test_every_way_to_change_a_file_is_shown_as_what_goes_and_comes(
+    name: str, arguments: dict[str, Any], rows: list[str]
+) -> None:
+    shown = asked(name, 60, **arguments)
+
+    assert shown[1 : 1 + len(rows)] == rows
+
+
+@pytest.mark.parametrize(
+    ("manner", "said"),
+    [
+        (Manner(sandboxed=True), ["in the sandbox · network: off"]),
+        (Manner(sandboxed=True, network=True), ["in the sandbox · network: on"]),
+        (Manner(sandboxed=False), ["no sandbox: with your own rights · network: on"]),
+        (
+            Manner(sandboxed=True, opened=("/w/.env\x1b",)),
+            ["in the sandbox · network: off", "may write /w/.env\\x1b"],
+        ),
+        (None, []),
+    ],
+)
+def test_how_a_program_would_be_run_is_said(manner: Manner | None, said: list[str]) -> None:
+    rows = question(call("bash", command="x"), TOOLS["bash"], "why", 60, manner=manner)
+
+    assert [row.strip() for row in bare(rows).split("\n")[2:]] == [*said, "why"]

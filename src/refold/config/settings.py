@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 from refold.provider.command.given import Command, Context, Format
 from refold.provider.override import Override
 from refold.values.effort import Effort
-from refold.values.rights import MODES as MODES
 from refold.values.rights import Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]

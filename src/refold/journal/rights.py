@@ -8,11 +8,11 @@ rights away.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Ended, Entry, Granted, ModeChanged
+from refold.journal.events import Ended, Entry, Granted, ModeChanged, SessionResumed
 from refold.values.control import EnterPlan
 from refold.values.rights import Mode
 
-HEARS = (ModeChanged, Granted, Ended)
+HEARS = (ModeChanged, Granted, Ended, SessionResumed)
 
 
 class Rights(Struct, frozen=True):
@@ -27,6 +27,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             return _in_mode(rights, mode)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
+        case SessionResumed():  # it was allowed for the session that somebody saw
+            return replace(rights, granted=())
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
         case _:

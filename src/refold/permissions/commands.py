@@ -240,7 +240,8 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
     if not only_git or not any(p.part.values[0] == "git" for p in command.looked):
         return ()
     bases = dict.fromkeys((command.cwd, *facts.roots))
-    return tuple(f"{b.rstrip('/')}/.git/{n}" for b in bases for n in ("config", "hooks"))
+    names = (".git/config", ".git/hooks", ".gitmodules")
+    return tuple(f"{base.rstrip('/')}/{name}" for base in bases for name in names)
 
 
 def _joined(one: Confines, other: Confines) -> Confines:

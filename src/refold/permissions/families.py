@@ -43,6 +43,11 @@ def is_about(written: str, tool: str, effect: Effect) -> bool:
     )
 
 
+def is_elsewhere(written: str) -> bool:
+    """Does it name a tool that this session may not have, and others do?"""
+    return ours(written) in _ALSO.values() or written.startswith("mcp__")
+
+
 def reads(written: str) -> bool:
     """Does a rule for `written` speak of reading files, by whatever tool?"""
     return ours(written) == "read_file" or written == "*"

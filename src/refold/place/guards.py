@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from refold.values.guarded import guarded
+from refold.values.guarded import KEYS, guarded
 
 _MOST = 2000  # directories that are looked through
 _SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
@@ -36,6 +36,11 @@ class Found(Struct, frozen=True):
     paths: frozenset[str] = frozenset()
     links: dict[str, str] = {}
     repositories: dict[str, str] = {}
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Those of them that hold secrets, by their names."""
+        return frozenset(p for p in self.paths if guarded(p.split("/")) == KEYS)
 
 
 class Guards:

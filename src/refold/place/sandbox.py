@@ -9,10 +9,11 @@ import os
 import shutil
 import subprocess
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 from threading import Lock
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -105,7 +106,7 @@ class Sandbox:
         with self._lock:
             self._opened.update(confines.opened)
             bubblewrap.prepare(self._private)
-        before = self._guards.found() if writes else Found()
+        before = self._guards.found()
         walls = self._walls(cwd, before, confines.opened, writes=writes, network=network)
         return Held(
             words=self._words(walls, status),
@@ -167,6 +168,8 @@ class Sandbox:
         own += [*hidden.agents(self._home), *([] if network else hidden.keys(self._home))]
         own = [path for path in own if path not in self.wish.roots]
         unread = [path for path in self.wish.unread() if os.path.exists(path)]
+        # What only looks may run unasked, and a search would show what is in them.
+        unread += [] if writes else _still_shut(found.keys, opened)
         doors = hidden.sockets(self.wish.roots if network else ())
         more = [p for p in (*self._writable, *self._repositories) if os.path.isdir(p)]
         return Walls(
@@ -180,8 +183,8 @@ class Sandbox:
             open=(*self.wish.roots, *more) if writes else (),
             shut=tuple(
                 path
-                for path in sorted(_still_shut(found, opened))
-                if any(_below(path, one) for one in (*self.wish.roots, *more))
+                for path in sorted(_still_shut(found.paths, opened, found.links))
+                if writes and any(_below(path, one) for one in (*self.wish.roots, *more))
             ),
             network=network,
             root=os.geteuid() == 0,
@@ -273,12 +276,14 @@ def _why_not(bwrap: str) -> str:
     return f"bubblewrap does not work here ({last})"
 
 
-def _still_shut(found: Found, opened: Sequence[str]) -> set[str]:
+def _still_shut(
+    paths: Set[str], opened: Sequence[str], links: Mapping[str, str] = MappingProxyType({})
+) -> set[str]:
     """Without what a person saw named, and what that lies in."""
-    links = {os.path.realpath(path) for path in found.links}
+    led_to = {os.path.realpath(path) for path in links}
     return {
         path
-        for path in (found.paths - found.links.keys()) | links
+        for path in (paths - links.keys()) | led_to
         if not any(one == path or one.startswith(path + "/") for one in opened)
         and not any(path.startswith(one + "/") for one in opened)
         and os.path.exists(path)

@@ -38,7 +38,8 @@ class Inbox:
     def __init__(
         self, record: Recorder, by: str = "person", mode: Mode = "default"
     ) -> None:
-        self._record, self._by, self._mode = record, by, mode
+        self._record, self._by = record, by
+        self._mode: Mode = mode
 
     async def say(
         self,
@@ -112,7 +113,7 @@ class Inbox:
             if found is None or plan not in (0, found.seq):
                 return ()
             before = view.rights.before or self._mode
-            mode: Mode = "default" if before == "plan" else before
+            mode = "default" if before == "plan" else before
             edited = text if text.strip() and text != found.text else ""
             words = EDITED.format(text=edited) if edited else APPROVED
             said = Said(words, self._by, "next")

@@ -23,7 +23,10 @@ from refold.values.shown import Output
 from refold.values.tools import Effect
 
 _SHOWN = 10_000  # characters, for the person
-_TERMINAL_ORDERS = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
+_COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"
+# To the clipboard, to the title, to the keyboard: nobody misses these, but they are told.
+_TERMINAL_ORDERS = r"\x1b(?:[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\])"
+_AN_ORDER = "[an order to the terminal]"
 
 _LOOKED_THROUGH = 20_000  # characters at the end, where programs say why they failed
 _NO_NETWORK = (
@@ -67,9 +70,9 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
 
 
 def readable(text: str) -> str:
-    """Without colours and other orders to a terminal, and without NUL."""
+    """Without colours, with a word for other orders to a terminal, and without NUL."""
     if "\x1b" in text:
-        text = re.sub(_TERMINAL_ORDERS, "", text)
+        text = re.sub(_TERMINAL_ORDERS, _AN_ORDER, re.sub(_COLOURS_AND_MOVES, "", text))
     return text.replace("\0", "\\0") if "\0" in text else text
 
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 _GIT = "git runs programs that it names"
-_KEY = "it holds keys or passwords"
+KEYS = "it holds keys or passwords"
 _SHELL = "shells and desktops run it when they start"
 _EDITOR = "editors run what it names"
 _AGENT = "it says what agents may do and run"
@@ -23,8 +23,8 @@ _WORKSPACE = ".code-workspace"
 
 _GIT_NAMES = ".gitconfig .gitmodules .git-credentials"
 _KEY_NAMES = """
-    .env .envrc .netrc _netrc .pypirc .npmrc .yarnrc .yarnrc.yml .gemrc .condarc .pgpass .vault-token .htpasswd .ssh .gnupg .aws .azure
-    .kube .docker .password-store id_rsa id_dsa id_ecdsa id_ed25519
+    .env .netrc _netrc .pypirc .pgpass .vault-token .htpasswd .ssh .gnupg .aws .azure .kube
+    .docker .password-store id_rsa id_dsa id_ecdsa id_ed25519 id_ecdsa_sk id_ed25519_sk
 """
 _SHELL_NAMES = """
     .profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .inputrc
@@ -40,7 +40,7 @@ _AGENT_NAMES = """
     .refold .claude .claude.json mcp.json .codex .cursor .gemini .qwen .opencode .mcp.json .aider.conf.yml
 """
 _TOOL_NAMES = """
-    .ripgreprc .wgetrc .curlrc .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .psqlrc
+    .envrc .npmrc .yarnrc .yarnrc.yml .gemrc .condarc .ripgreprc .wgetrc .curlrc .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .psqlrc
     .sqliterc .irbrc .rprofile .hgrc .lesskey
 """
 
@@ -61,7 +61,7 @@ NAMES = {
     name: reason
     for names, reason in (
         (_GIT_NAMES, _GIT),
-        (_KEY_NAMES, _KEY),
+        (_KEY_NAMES, KEYS),
         (_SHELL_NAMES, _SHELL),
         (_EDITOR_NAMES, _EDITOR),
         (_AGENT_NAMES, _AGENT),
@@ -86,10 +86,10 @@ IN_GIT = (
 GUARDS = (
     Guard((".git",), "git looks there for what to run", alone=True),
     *(Guard((".git", *below.split("/")), _GIT) for below in IN_GIT),
-    Guard((".env.*",), _KEY),
+    Guard((".env.*",), KEYS),
     Guard((f"*{_WORKSPACE}",), _EDITOR),
     Guard((".config", "git"), _GIT),
-    *(Guard((".config", name), _KEY) for name in ("gcloud", "gh", "op", "rclone")),
+    *(Guard((".config", name), KEYS) for name in ("gcloud", "gh", "op", "rclone")),
     *(
         Guard((".config", name), _SHELL)
         for name in ("fish", "autostart", "systemd", "environment.d", "direnv", "zsh")
@@ -97,7 +97,7 @@ GUARDS = (
     *(Guard((".config", name), _EDITOR) for name in ("nvim", "code", "zed")),
     *(Guard((".config", name), _AGENT) for name in ("refold", "claude", "opencode")),
     Guard((".local", "share", "systemd"), _SHELL),
-    Guard((".local", "share", "keyrings"), _KEY),
+    Guard((".local", "share", "keyrings"), KEYS),
     Guard((".local", "bin"), _SHELL),
 )
 

@@ -1,7 +1,7 @@
 """What the words "mode", "verdict" and "confines" mean, to rules, journal and place."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -14,7 +14,11 @@ Mode: TypeAlias = Literal["default", "accept-edits", "plan", "rules-only", "bypa
 
 # By their names, and by those that people know from elsewhere.
 MODES: Mapping[str, Mode] = {
-    **{mode: mode for mode in get_args(Mode)},
+    "default": "default",
+    "accept-edits": "accept-edits",
+    "plan": "plan",
+    "rules-only": "rules-only",
+    "bypass": "bypass",
     "acceptEdits": "accept-edits",
     "rulesOnly": "rules-only",
     "bypassPermissions": "bypass",

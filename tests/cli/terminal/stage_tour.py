@@ -2,9 +2,11 @@
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio
+from stage import facts_of
 
 from refold.cli.first_run import Embedded, Offers, choose
 from refold.cli.terminal.surroundings import Surroundings
@@ -29,9 +31,12 @@ async def opening(provider: Provider, directory: Path) -> Scene:
     files, tools = DiskFiles(directory), builtin()
     house = {"files": files, "commands": PlainCommands(), "blobs": record,
              "directory": directory}  # fmt: skip
-    world = World(provider, tools, (stopping, converse), house=house, model="tour")
+    facts = partial(facts_of, directory)
+    world = World(
+        provider, tools, (stopping, converse), house=house, model="tour", facts=facts
+    )
     session = await Session.open(record, lambda _: world, directory=str(directory))
-    return Scene(session, Surroundings(tools=tools), JOURNAL / "events.jsonl")
+    return Scene(session, Surroundings(tools=tools, facts=facts), JOURNAL / "events.jsonl")
 
 
 async def keep_key(provider: str, key: str) -> str:

@@ -72,6 +72,7 @@ def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> N
     at.until("›")
     at.type("go" + ENTER)
     at.until("red\\x9b1m")
+    at.until(" s\n\n›")
     at.type("/quit" + ENTER)
 
     assert at.end() == 0

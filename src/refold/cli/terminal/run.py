@@ -43,7 +43,10 @@ async def run(
 ) -> int:
     """Converse until the person leaves. The exit code comes back."""
     table = [(c.name, c.about) for c in commands()]
-    words = {"model": around.models, "mode": MODES, "effort": EFFORTS}
+    words = {
+        "model": around.models, "mode": MODES, "effort": EFFORTS, "approval": ("on", "off"),
+        "plan": ("list",), "permissions": ("allow",),
+    }  # fmt: skip
     complete = completing(table, words, session.view.about.directory or ".")
     cycle = Cycle()
     screen, reading = this_terminal(
@@ -160,7 +163,10 @@ class Conversation:
     async def _prompts(self) -> None:
         pressed = False  # Ctrl+C, at the prompt before this one
         while not self._leaving:
-            await self._judge_plans()
+            try:
+                await self._judge_plans()
+            except RefoldError as error:  # the disk would not take the answer
+                self.screen.line(sentence(error))
             self.screen.gap()
             typed = await self._reading.words(self._prompt)
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
@@ -196,7 +202,10 @@ class Conversation:
         while True:
             await self._cycle.pressed()
             now = mode_of(self.around, self.session.view)
-            await self.session.inbox.set_mode(after(now))
+            try:
+                await self.session.inbox.set_mode(after(now))
+            except RefoldError as error:
+                self.screen.line(sentence(error))
             self._reading.redraw()
 
     async def _typed(self, typed: str) -> None:

@@ -16,6 +16,7 @@ from refold.permissions.shell.words import GAP, MARKS, Word
 
 Held: TypeAlias = Literal["no", "maybe", "yes"]
 
+_MOST_WORDS = 100
 _SPLIT = re.compile(r"[;&|()<>{}`$\n]+")
 _BRACES = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
 _QUOTES = str.maketrans("", "", "'\"\\")
@@ -121,7 +122,7 @@ def _crudely(wanted: Sequence[str], text: str) -> bool:
     spread = _BRACES.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
     parts = (p.translate(_QUOTES).split() for p in _SPLIT.split(spread))
     return any(
-        _matches(wanted, tuple(map(Word, part[at:]))) == "yes"
+        _matches(wanted, tuple(map(Word, part[at : at + _MOST_WORDS]))) == "yes"
         for part in parts
         for at in range(len(part))
     )

@@ -11,7 +11,7 @@ LONGEST = 131_071
 
 
 _SHORT = 4_000  # bytes that are read in no time, whatever they are
-_EFFORT = 300  # hundreds of steps: some longer texts would take minutes
+_EFFORT = 3_000  # hundreds of steps: some longer texts would take minutes
 
 
 def parse(source: bytes) -> "Tree | None":
