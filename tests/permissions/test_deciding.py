@@ -13,7 +13,8 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Decision, Facts, Target, Touch
 from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read
-from refold.values.rights import Confines, Mode
+from refold.values.confines import Confines
+from refold.values.rights import Mode
 from refold.values.tools import Effect
 
 MODES: tuple[Mode, ...] = get_args(Mode)

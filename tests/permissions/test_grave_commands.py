@@ -4,7 +4,8 @@ import pytest
 from places import HOME, bash, judged, on_file, place, rules
 
 from refold.permissions.decide import decide, readable
-from refold.values.rights import Confines, Mode
+from refold.values.confines import Confines
+from refold.values.rights import Mode
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
 

@@ -8,7 +8,8 @@ from places import bash, judged, place, rules
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision
-from refold.values.rights import Confines, Mode
+from refold.values.confines import Confines
+from refold.values.rights import Mode
 
 
 @pytest.mark.parametrize("command", LOOKS)

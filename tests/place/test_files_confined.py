@@ -354,7 +354,9 @@ def raced(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
 
 
 def test_a_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> None:
-    done = raced(files, inside, out, 300)
+    rounds, done = 0, 0
+    while not done and rounds < 20:  # on a busy machine a round may write nothing at all
+        rounds, done = rounds + 1, raced(files, inside, out, 300)
 
     assert tree(out) == {}
     assert done > 0

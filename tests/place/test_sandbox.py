@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refold.place.sandbox import remove_strays
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
 
 REFUSED = "Read-only file system"

@@ -13,7 +13,7 @@ from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.sandbox import Sandbox, Wish, find
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 LONG = 30.0  # seconds; no test comes near
 

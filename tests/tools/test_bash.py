@@ -11,7 +11,7 @@ from refold.testing.places import Place, ScriptedCommands, temporary_place
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.think import think
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 from refold.values.shown import Note, Output
 
 ANSWERS = {

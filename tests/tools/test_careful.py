@@ -11,7 +11,7 @@ from refold.tools.careful import careful
 from refold.tools.contract import Reply
 from refold.tools.read import read_file
 from refold.tools.shell import bash
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 
 @pytest.mark.parametrize(

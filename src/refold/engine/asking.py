@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from refold.engine import calls
 from refold.engine.draft import Draft
 from refold.engine.request import build_request
+from refold.engine.saving import begin_saving
 from refold.engine.world import Record, World
 from refold.errors import ProviderError
 from refold.journal.events import Event, Traced
-from refold.provider.port import Came, Request, Retrying, Sent
+from refold.provider.port import Came, Delta, Request, Retrying, Sent
 from refold.values.live import Waiting
 
 EMPTY = "the model's answer was empty"
@@ -28,16 +29,12 @@ async def ask(world: World, record: Record) -> None:
     try:
         request = await _request(world, record)
         async with aclosing(world.provider.stream(request)) as deltas:
+            # The files are looked at while the model speaks; the request went out before.
+            if (first := await anext(deltas, None)) is not None:
+                begin_saving(world)
+                _hear(first, draft, world, record)
             async for delta in deltas:
-                match delta:
-                    case Retrying(wait, reason):
-                        record.tell(Waiting(wait, reason))
-                    case Sent() | Came():
-                        if world.trace:
-                            world.trace.take(delta)
-                    case _:
-                        if live := draft.add(delta):
-                            record.tell(live)
+                _hear(delta, draft, world, record)
     except ProviderError as error:
         failed = draft.failed(str(error), type(error).__name__)
         await record(*await _traced(world, record), failed)
@@ -51,6 +48,18 @@ async def ask(world: World, record: Record) -> None:
         raise
     else:
         await _answered(draft, world, record)
+
+
+def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
+    match delta:
+        case Retrying(wait, reason):
+            record.tell(Waiting(wait, reason))
+        case Sent() | Came():
+            if world.trace:
+                world.trace.take(delta)
+        case _:
+            if live := draft.add(delta):
+                record.tell(live)
 
 
 async def _request(world: World, record: Record) -> Request:

@@ -16,7 +16,7 @@ from refold.engine.decide import (
     SettleCalls,
     TakeUp,
 )
-from refold.engine.saving import begin_saving, save_if_changed
+from refold.engine.saving import save_if_changed
 from refold.engine.world import Record, World
 from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
 
@@ -26,7 +26,6 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
     match choice.action:
         case AskModel(notes, tools, because):
             await record(Asked(notes, tools, because), by=by)
-            begin_saving(world)  # while the model thinks
             await asking.ask(world, record)
         case RunCalls():
             await calls.run_ready(world, record)

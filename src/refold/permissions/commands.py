@@ -22,7 +22,8 @@ from refold.permissions.shell.looking import Looked, survey
 from refold.permissions.shell.named import Named, named
 from refold.permissions.shell.running import Running, running
 from refold.permissions.shell.script import Script, read
-from refold.values.rights import Confines, Mode, Verdict
+from refold.values.confines import Confines
+from refold.values.rights import Mode, Verdict
 
 
 class _Command(Struct, frozen=True):

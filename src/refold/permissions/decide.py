@@ -13,7 +13,8 @@ from refold.permissions.families import COMMANDS
 from refold.permissions.matching import LEAVE_PLAN, allowing, forbidding, may_read
 from refold.permissions.protected import protected
 from refold.permissions.rules import Rule
-from refold.values.rights import Confines, Mode
+from refold.values.confines import Confines
+from refold.values.rights import Mode
 from refold.values.tools import Effect
 
 

@@ -8,7 +8,8 @@ from posixpath import join, normpath
 
 from msgspec import Struct
 
-from refold.values.rights import Confines, Verdict
+from refold.values.confines import Confines
+from refold.values.rights import Verdict
 from refold.values.tools import Effect
 
 

@@ -92,8 +92,11 @@ class Checkpoints:
             threading.Thread(target=self._do, args=(self._look,), daemon=True).start()
 
     def dirty(self) -> None:
-        self._count += 1
+        self.forget()
         self._behind = True
+
+    def forget(self) -> None:
+        self._count += 1
 
     async def taken(self) -> Taken:
         if self._hopeless:

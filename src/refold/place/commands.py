@@ -26,7 +26,7 @@ from refold.place.printed import Reader
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Held, Sandbox
 from refold.place.starting import Call, Order, Threads, cannot, close, start
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 _GRACE = 0.5  # seconds between the request to end and the order
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended

@@ -10,7 +10,7 @@ from typing import Literal, NewType, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 
@@ -172,7 +172,8 @@ class Snapshots(Protocol):
     `begin` starts to look, elsewhere, and returns at once; it does nothing while a look
     is under way or a fresh one is at hand. `taken` waits for it, and looks itself where
     nobody began. `dirty` says that files may have changed: what was seen before counts
-    no more, and the snapshots are `behind` until `taken`.
+    no more, and the snapshots are `behind` until `taken`. `forget` says that somebody
+    else may have changed some: the same, but nothing is owed.
 
     `changes` says how two snapshots differ; it waits for a disk, so it is called from a
     thread. What only one of them knows of as a root of its own is left out of account.
@@ -192,6 +193,7 @@ class Snapshots(Protocol):
     def notice(self) -> str: ...
     def begin(self) -> None: ...
     def dirty(self) -> None: ...
+    def forget(self) -> None: ...
     async def taken(self) -> Taken: ...
     def changes(self, before: Trees, after: Trees) -> tuple[Change, ...]: ...
     async def restore(self, now: Trees, to: Trees) -> int: ...

@@ -24,7 +24,7 @@ from refold.place.guards import Found, Guards, common_of, pointed_to
 from refold.place.landlock import GivenUp
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]

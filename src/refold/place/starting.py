@@ -27,7 +27,7 @@ from refold.place.names import escaped
 from refold.place.printed import pipe
 from refold.place.reaper import NAME, Mark, new_mark
 from refold.place.sandbox import Held
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 _FIRST = re.compile(rb'"child-pid": *(\d+)')

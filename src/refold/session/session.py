@@ -176,6 +176,8 @@ class Session:
             await self.record(briefing)
         if not world.attended:
             await self._refuse_questions()
+        if world.snapshots is not None:
+            world.snapshots.forget()
         leave = self.hub.heed(self._stop_step)
         try:
             await run_turn(world, self.record, self._stand_on)

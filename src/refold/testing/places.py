@@ -18,7 +18,8 @@ from refold.place.commands import PlainCommands
 from refold.place.files import DiskFiles
 from refold.place.port import LOOKING, Commands, Files, Finished
 from refold.tools.contract import Reply, Tool
-from refold.values.rights import Confines, Mode
+from refold.values.confines import Confines
+from refold.values.rights import Mode
 from refold.values.shown import Diff
 
 

@@ -18,7 +18,7 @@ from refold.place.names import escaped
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.find import directory as a_directory
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 from refold.values.shown import Output
 from refold.values.tools import Effect
 

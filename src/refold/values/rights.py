@@ -1,9 +1,7 @@
-"""What the words "mode", "verdict" and "confines" mean, to rules, journal and place."""
+"""What the words "mode" and "verdict" mean, to rules and journal. Imports nothing: flags need it."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
-
-from msgspec import Struct
 
 # May a call run? The strictest that anybody wants holds.
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
@@ -23,15 +21,3 @@ MODES: Mapping[str, Mode] = {
     "rulesOnly": "rules-only",
     "bypassPermissions": "bypass",
 }
-
-
-class Confines(Struct, frozen=True):
-    """What a command may do besides computing and reading. The place sees to it.
-
-    With `writes` it may change files below the workspace, but no protected ones, save
-    those in `opened`, absolute and with links followed: a person saw them named.
-    """
-
-    writes: bool = False
-    network: bool = False
-    opened: tuple[str, ...] = ()
