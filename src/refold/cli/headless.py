@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from refold.app import App
 from refold.cli.attached import attached
 from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.told import Told
@@ -43,11 +44,12 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
         id_, session = await open_session(app, found)
         async with session:
             app.models.check(app.model_of(session.view))
-            for notice in app.notices():
-                sys.stderr.write(f"refold: {notice}\n")
             out = Told(found.output_format, id_, live=found.include_partial_messages)
+            timed_out = False
             try:
-                timed_out = await _turn(session, words, shown, out, found.timeout)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_tell_notices, app)
+                    timed_out = await _turn(session, words, shown, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
                 out.broken(first(error), session, time.monotonic() - began)
                 raise
@@ -58,6 +60,12 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
             return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
     finally:
         await app.aclose()
+
+
+async def _tell_notices(app: App) -> None:
+    """What the machine can hold a command to is found out while the model is asked."""
+    for notice in await anyio.to_thread.run_sync(app.notices):
+        sys.stderr.write(f"refold: {notice}\n")
 
 
 async def _turn(
