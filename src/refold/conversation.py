@@ -255,8 +255,13 @@ class Session:
             case str() | bool():
                 reason = said if isinstance(said, str) else ""
                 await self.answer(question.call_id, said is True, reason, hash_=hash_)
-            case _:
+            case list() | tuple() if question.asks:
                 await self.answer(question.call_id, True, answers=said, hash_=hash_)
+            case _:
+                raise BadInput(
+                    f"`approve` said {said!r} about a call of {question.tool}: it has to be "
+                    "True, False or a reason why not, or a list of answers to `question.asks`"
+                )
 
     async def _answer_questions(self, approve: Approve) -> None:
         put: set[str] = set()

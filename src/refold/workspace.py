@@ -19,6 +19,7 @@ from refold.config.rules import rules_of
 from refold.config.settings import Settings
 from refold.permissions.decide import readable
 from refold.permissions.facts import Facts, Target, Touch
+from refold.permissions.families import reads
 from refold.permissions.matching import forbidding
 from refold.permissions.rules import Rule
 from refold.place.checkpoints import Checkpoints
@@ -31,6 +32,8 @@ from refold.place.sandbox import Wish, find, remove_strays
 from refold.values.tools import Effect
 
 _MIB = 1024 * 1024
+# What others wrote, in such numbers that a command would have to wait for the look.
+_OTHERS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
 
 
 class Where(Struct, frozen=True):
@@ -56,7 +59,7 @@ class Workspace:
             dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
         )
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
-        hides = any(rule.verdict == "deny" for rule in self.rules)
+        hides = any(rule.verdict == "deny" and reads(rule.tool) for rule in self.rules)
         self.files = DiskFiles(
             where.directory,
             where.more,
@@ -164,8 +167,8 @@ def _tidy() -> None:
 
 
 def _files(root: str) -> Sequence[str]:
-    return [
-        os.path.join(folder, name)
-        for folder, folders, names in os.walk(root)
-        for name in (*names, *folders)
-    ]
+    found = list[str]()
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _OTHERS]
+        found += [os.path.join(folder, name) for name in (*names, *folders)]
+    return found

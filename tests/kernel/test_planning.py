@@ -5,13 +5,17 @@ from collections.abc import Sequence
 import anyio
 import pytest
 from house import BOOK, entries, opened, world
+from msgspec.structs import replace
 
 from refold.engine.policies.planning import PLANNING
 from refold.journal.events import Ended, Judged, PlanAnswered
 from refold.journal.fold import View
 from refold.journal.store import MemoryStore
+from refold.place.port import Change, Taken, Trees
+from refold.session.recorder import Recorder
 from refold.session.requests import PlanToJudge, Questions, requests
-from refold.session.session import Session
+from refold.session.secrets import Masks
+from refold.session.session import Manners, Session
 from refold.testing.scripted import ScriptedProvider
 from refold.tools.planning import ask_user, enter_plan_mode, exit_plan_mode
 from refold.values.rights import Mode
@@ -28,8 +32,6 @@ ASKED = (
 
 def planning_world(provider: ScriptedProvider, orders: list[str], **more: object):
     given = world(provider, orders, **more)
-    from msgspec.structs import replace
-
     return replace(given, tools=(*given.tools, *TOOLS))
 
 
@@ -99,8 +101,7 @@ def test_a_plan_is_approved_as_edited_or_sent_back_and_the_model_hears_how() -> 
         assert view.rights.mode == "plan"
         await session.inbox.approve_plan(text="1. Walk.")
         view = await session.go()
-        heard = [m.said.words if hasattr(m, "said") else "" for m in ()]
-        return [*heard, *(s.message.text for s in view.talk.messages)], view
+        return [s.message.text for s in view.talk.messages], view
 
     messages, view = anyio.run(go)
 
@@ -199,3 +200,113 @@ def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
 
     assert view.turn.outcome == "answered"
     assert texts(store) == ["Plan mode is off, so there is nothing to leave: do the work."]
+
+
+class SlowToTake:
+    """Takes files down, and does not come to an end before `go`."""
+
+    behind, notice = False, ""
+
+    def __init__(self) -> None:
+        self.began, self.go = anyio.Event(), anyio.Event()
+
+    def begin(self) -> None: ...
+    def dirty(self) -> None: ...
+    def forget(self) -> None: ...
+    def failed(self, why: str) -> None: ...
+
+    async def taken(self) -> Taken:
+        self.began.set()
+        await self.go.wait()
+        return Taken(())
+
+    def changes(self, before: Trees, after: Trees) -> tuple[Change, ...]:
+        return ()
+
+    async def restore(self, now: Trees, to: Trees) -> int:
+        return 0
+
+
+def test_plan_mode_holds_though_a_call_was_allowed_and_is_about_to_be_done() -> None:
+    orders: list[str] = []
+
+    async def go() -> View:
+        snapshots = SlowToTake()
+        given = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
+        session = await opened(MemoryStore(), replace(given, snapshots=snapshots))
+
+        async def switch() -> None:
+            await snapshots.began.wait()
+            await session.inbox.set_mode("plan")
+            snapshots.go.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(switch)
+            return await said(session, "Book")
+
+    view = anyio.run(go)
+
+    assert orders == []
+    assert ["in plan mode" in denied.reason for denied in view.turn.denials] == [True]
+
+
+def test_a_bypass_from_before_a_restart_does_not_come_back_with_a_plan() -> None:
+    store = MemoryStore()
+
+    async def go() -> View:
+        given = planning_world(ScriptedProvider([PLAN], "Done."), [])
+        first = await opened(store, given)
+        await first.inbox.set_mode("bypass")
+        await first.inbox.set_mode("plan")
+        await said(first, "Plan it")
+        await first.close()
+        again = await opened(store, given)
+        await again.inbox.approve_plan()
+        return await again.go()
+
+    assert anyio.run(go).rights.mode == "default"
+
+
+def test_who_left_plan_mode_keeps_the_mode_they_chose_when_the_plan_is_approved() -> None:
+    async def go() -> View:
+        provider = ScriptedProvider([PLAN], "Done.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await session.inbox.set_mode("bypass")
+        await session.inbox.set_mode("plan")
+        await said(session, "Plan it")
+        await session.inbox.set_mode("rules-only")
+        await session.inbox.approve_plan()
+        return await session.go()
+
+    assert anyio.run(go).rights.mode == "rules-only"
+
+
+def test_a_plan_that_was_passed_over_can_be_approved_no_more() -> None:
+    async def go() -> tuple[bool, View]:
+        provider = ScriptedProvider([PLAN], "Rain.")
+        session = await opened(MemoryStore(), planning_world(provider, []))
+        await session.inbox.set_mode("plan")
+        await said(session, "Plan it")
+        view = await said(session, "What is the weather?")
+        return await session.inbox.approve_plan(), view
+
+    approved, view = anyio.run(go)
+
+    assert not approved
+    assert [plan.state for plan in view.plans.made] == ["left"]
+
+
+def test_the_mode_of_the_settings_is_in_the_journal_for_who_takes_it_up() -> None:
+    store, orders = MemoryStore(), list[str]()
+
+    async def go() -> View:
+        given = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
+        record = Recorder(store, masks=Masks(()), clock=lambda: 0.0)
+        first = await Session.open(record, lambda _: given, manners=Manners("plan"))
+        await first.close()
+        later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
+        return await said(await opened(store, later), "Book")
+
+    view = anyio.run(go)
+
+    assert (orders, view.rights.mode) == ([], "plan")

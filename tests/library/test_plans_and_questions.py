@@ -141,3 +141,16 @@ def test_rules_a_person_always_allows_in_a_folder_hold_for_programs_there(
     result = agent(tmp_path, [WRITE], "Made.").run("Make it.")
 
     assert (result.denials, (folder / "a.txt").read_text()) == ((), "hello\n")
+
+
+@pytest.mark.parametrize("said", [[], (), {}, None, 0, ["yes"]])
+def test_what_is_no_verdict_allows_nothing(tmp_path: Path, said: object) -> None:
+    async def unclear(question: Question) -> object:
+        return said
+
+    made = agent(tmp_path, [WRITE], "Ok.", approve=unclear)
+
+    with pytest.raises(BadInput, match="has to be True, False or a reason"):
+        made.run("Make it.")
+
+    assert not (tmp_path / "ws" / "a.txt").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold import Agent
+from refold import Agent, Effect, Reply, tool
 from refold.conversation import Result
 from refold.journal.events import Checkpointed, Started
 from refold.journal.frame import Frame
@@ -134,3 +134,20 @@ def test_the_person_s_own_repository_is_left_alone(made: Made) -> None:
 
     assert (made.folder / ".git" / "index").read_bytes() == before
     assert git("stash", "list") + git("for-each-ref") == ""
+
+
+def test_a_tool_of_one_s_own_that_runs_something_is_no_exception(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+
+    @tool(Effect.RUN)
+    async def generate(name: str) -> Reply:
+        """Make a file."""
+        (tmp_path / "ws" / name).write_text("made")
+        return Reply("made")
+
+    agent = Agent(
+        directory=tmp_path / "ws", home=tmp_path / "home", mode="bypass", tools=[generate],
+        provider=ScriptedProvider([("generate", '{"name": "new.txt"}')], "Ok."),
+    )  # fmt: skip
+
+    assert [Path(name).name for name in agent.run("Go.").files] == ["new.txt"]

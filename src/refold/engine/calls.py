@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 
-from refold.engine.doing import do
+from refold.engine.doing import do, refused
 from refold.engine.judging import fingerprint, judge, touch
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
@@ -72,7 +72,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
                 opening = anew(found, whole, world, record.view)
                 await _open(whole, opening, world, record)
             case "denied":
-                await record(Ended(call_id, "refused", _refusal(found)))
+                await record(Ended(call_id, "refused", refused(found.reason)))
             case "started" if in_doubt(found, world, record):
                 await record(Ended(call_id, "unknown", UNKNOWN))
             case "started":
@@ -177,8 +177,3 @@ def _files(call: ToolCall, world: World) -> Sequence[str]:
     except ToolFailed:
         return ()
     return sorted({target.real for target in found.files})
-
-
-def _refusal(found: OpenCall) -> str:
-    why = f": {found.reason}" if found.reason else ""
-    return f"Refused{why}. It was not done; do not try to get round this."

@@ -6,8 +6,6 @@ recorded in `result`; whether it is to be done at all was decided before.
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from refold.engine.judging import fingerprint, judge, mode_of, touch
 from refold.engine.result import Running, ended
 from refold.engine.saving import save
@@ -15,6 +13,8 @@ from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import Ended
 from refold.journal.talk import OpenCall
+from refold.permissions.facts import Decision, Touch
+from refold.permissions.families import COMMANDS
 from refold.place.port import Files
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
@@ -30,11 +30,7 @@ ELSEWHERE = (
 )
 
 
-class Readied(Struct, frozen=True):
-    """What the house has for one call alone, and whether it may change files."""
-
-    house: Mapping[str, object]
-    writes: bool
+FORBIDDEN = "Refused{why}. It was not done; do not try to get round this."
 
 
 async def do(found: OpenCall, world: World, record: Record) -> None:
@@ -44,43 +40,70 @@ async def do(found: OpenCall, world: World, record: Record) -> None:
     if whole is None or tool is None:
         await record(Ended(call.id, "unknown", SECRET))
         return
-    readied = _readied(found, whole, tool, world, record)
-    if readied is None:
-        await record(Ended(call.id, "failed", ELSEWHERE))
-        return
     running = Running(call.id, record)
     end = Ended(call.id, "stopped", "")
     try:
-        if readied.writes:
-            await save(world, record, answer=found.called)
-        end = await ended(whole, tool, world, running, readied.house)
+        end = await _done(found, whole, tool, world, running)
     finally:
-        if readied.writes and world.snapshots is not None:
-            world.snapshots.dirty()
         if end.outcome == "stopped":
             end = running.stopped()
         await record(end)
 
 
-def _readied(
-    found: OpenCall, whole: ToolCall, tool: Tool, world: World, record: Record
-) -> Readied | None:
+def refused(why: str) -> str:
+    """What the model reads of a call that was not allowed."""
+    return FORBIDDEN.format(why=f": {why}" if why else "")
+
+
+async def _done(
+    found: OpenCall, whole: ToolCall, tool: Tool, world: World, running: Running
+) -> Ended:
+    """The call is looked at again, as late as can be: a link or the mode may be another."""
+    record = running.record
+    now = _as_judged(found, whole, tool, world)
+    if now is None:
+        return Ended(whole.id, "failed", ELSEWHERE)
+    writes = _may_write(tool, judge(now, world, record.view))
+    if writes:
+        await save(world, record, answer=found.called)
+    decision = judge(now, world, record.view)
+    if decision.verdict == "deny":
+        return Ended(whole.id, "refused", refused(decision.reason))
+    own = _own(found, now, decision, running, world)
+    try:
+        return await ended(whole, tool, world, running, own)
+    finally:
+        if writes and world.snapshots is not None:
+            world.snapshots.dirty()
+
+
+def _as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Touch | None:
     """None: the call is about other files by now than it was judged for."""
     try:
         now = touch(tool, tool.parse(whole.arguments), world.facts())
     except ToolFailed:
         return None
-    if found.hash and fingerprint(whole, now) != found.hash:
-        return None
-    confines = judge(now, world, record.view).confines
+    return now if not found.hash or fingerprint(whole, now) == found.hash else None
+
+
+def _may_write(tool: Tool, decision: Decision) -> bool:
+    """Of what runs, only commands are confined; another tool can do what it wants."""
+    confined = tool.spec.name in COMMANDS
+    runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
+    return tool.effect is Effect.CHANGE or runs
+
+
+def _own(
+    found: OpenCall, now: Touch, decision: Decision, running: Running, world: World
+) -> Mapping[str, object]:
+    """What the house has for this call alone."""
     own: dict[str, object] = {
-        "confines": confines,
+        "confines": decision.confines,
         "answers": found.answers,
-        "mode": mode_of(world, record.view),
+        "mode": mode_of(world, running.record.view),
     }
     files = world.house.get("files")
     if files is not None:
         only: Files = files  # pyright: ignore[reportAssignmentType] - a port, by its name
         own["files"] = only.only([target.real for target in now.files])
-    writes = tool.effect is Effect.CHANGE or (tool.effect is Effect.RUN and confines.writes)
-    return Readied(own, writes)
+    return own

@@ -8,10 +8,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Ended, Entry, PlanAnswered
+from refold.journal.events import Ended, Entry, PlanAnswered, TurnStarted
 from refold.values.control import PlanReady
 
-HEARS = (Ended, PlanAnswered)
+HEARS = (Ended, PlanAnswered, TurnStarted)
 
 
 class Plan(Struct, frozen=True):
@@ -21,7 +21,7 @@ class Plan(Struct, frozen=True):
     title: str
     text: str
     at: float = 0.0
-    state: Literal["shown", "approved", "rejected"] = "shown"
+    state: Literal["shown", "approved", "rejected", "left"] = "shown"
 
 
 class Plans(Struct, frozen=True):
@@ -42,6 +42,9 @@ def apply(plans: Plans, entry: Entry) -> Plans:
             return Plans(
                 tuple(_judged(p, said) if p.seq == said.plan else p for p in plans.made)
             )
+        case TurnStarted() if plans.waiting:  # something else was said instead
+            left = replace(plans.waiting, state="left")
+            return Plans((*plans.made[:-1], left))
         case _:
             return plans
 

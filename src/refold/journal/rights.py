@@ -16,9 +16,20 @@ HEARS = (ModeChanged, Granted, Ended, SessionResumed)
 
 
 class Rights(Struct, frozen=True):
+    """What a person said of this session."""
+
     mode: Mode | None = None  # None: nobody chose, so the settings hold
     before: Mode | None = None  # the mode before the planning; None: as the settings say
     granted: tuple[str, ...] = ()
+
+
+def after_planning(rights: Rights, settled: Mode) -> Mode:
+    """The mode once a plan is approved. `settled` is that of the settings."""
+    now = rights.mode or settled
+    before = rights.before or settled
+    if now != "plan":
+        return now
+    return "default" if before == "plan" else before
 
 
 def apply(rights: Rights, entry: Entry) -> Rights:
@@ -28,7 +39,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
         case SessionResumed():  # it was allowed for the session that somebody saw
-            return replace(rights, granted=())
+            before = None if rights.before == "bypass" else rights.before
+            return replace(rights, granted=(), before=before)
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
         case _:
@@ -36,5 +48,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
 
 
 def _in_mode(rights: Rights, mode: Mode) -> Rights:
-    planning = mode == "plan" and rights.mode != "plan"
-    return replace(rights, mode=mode, before=rights.mode if planning else rights.before)
+    if mode != "plan":
+        return replace(rights, mode=mode, before=None)
+    return (
+        rights if rights.mode == "plan" else replace(rights, mode=mode, before=rights.mode)
+    )

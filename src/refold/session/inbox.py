@@ -21,6 +21,7 @@ from refold.journal.events import (
     Stopped,
 )
 from refold.journal.fold import View
+from refold.journal.rights import after_planning
 from refold.session.recorder import Recorder
 from refold.tools.contract import Picture
 from refold.values.effort import Effort
@@ -112,8 +113,7 @@ class Inbox:
             found = view.plans.waiting
             if found is None or plan not in (0, found.seq):
                 return ()
-            before = view.rights.before or self._mode
-            mode = "default" if before == "plan" else before
+            mode = after_planning(view.rights, self._mode)
             edited = text if text.strip() and text != found.text else ""
             words = EDITED.format(text=edited) if edited else APPROVED
             said = Said(words, self._by, "next")

@@ -72,6 +72,8 @@ class Session:
         """Take the pen. `directory` is where a new session works, `id_` its name."""
         view = await record.open()
         began: list[Event] = [SessionStarted(directory, version, id_)]
+        if manners.mode != "default":  # whoever takes it up must have the mode it had
+            began.append(ModeChanged(manners.mode))
         if view.seq:
             # Whoever takes a session up may not know that everything runs unasked in it.
             careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []

@@ -3,6 +3,7 @@
 from refold.cli.terminal.conversing import Conversation
 from refold.engine.judging import mode_of
 from refold.errors import BadInput
+from refold.journal.rights import after_planning
 from refold.views.escape import on_one_line
 from refold.views.plans import listed
 
@@ -37,7 +38,6 @@ async def execute(here: Conversation, rest: str) -> None:
         return
     if mode_of(here.around, session.view) != "plan":
         raise BadInput("There is no plan to carry out. /plan begins one.")
-    before = session.view.rights.before or here.around.mode
-    mode = "default" if before == "plan" else before
+    mode = after_planning(session.view.rights, here.around.mode)
     await session.inbox.set_mode(mode)
     here.screen.say(f"Plan mode is off. The mode is {mode}.", "dim")
