@@ -1,0 +1,128 @@
+"""Known attacks on command rules, and everyday lines beside them, each as data with its id.
+
+What is expected to be inert is really run, as a session would run it.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from refold.permissions.decide import decide
+from refold.permissions.facts import Decision, Facts, Touch
+from refold.permissions.rules import Rule, parse
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.place.sandbox import Wish, find
+from refold.values.rights import Mode
+from refold.values.tools import Effect
+
+CASES: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("attacks.yaml").read_text(encoding="utf-8")
+)
+MODES: dict[str, Mode] = {
+    "rules_only": "rules-only",
+    "read_only_auto": "default",
+    "accept_edits": "accept-edits",
+    "auto_all": "bypass",
+}
+VERDICTS = {
+    "auto": {"allow"},
+    "not_auto": {"ask", "deny"},
+    "deny": {"deny"},
+    "inert": {"allow", "ask", "deny"},
+}
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "ws"
+    (root / "src").mkdir(parents=True)
+    (root / "f").write_text("b\na\nfoo\n")
+    (root / "src" / "a.py").write_text("print()\n")
+    (root / "victim.txt").write_text("here\n")
+    (root / ".env").write_text("K=s3cret\n")
+    (root / "x.sh").write_text(f"#!/bin/sh\ntouch {root}/PWNED\ncat\n")
+    (root / "x.sh").chmod(0o755)
+    return root
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_a_known_attack_has_no_effect_and_an_everyday_line_is_not_asked_about(
+    case: dict[str, Any], workspace: Path
+) -> None:
+    prepare(case, workspace)
+    lines = case.get("steps") or [case["command"]]
+
+    found = [judged(case, line, workspace) for line in lines]
+
+    assert {f.verdict for f in found} & VERDICTS[case["expect"]]
+    if case["expect"] != "inert":
+        assert {f.verdict for f in found} <= VERDICTS[case["expect"]]
+    run_what_is_allowed(case, list(zip(lines, found, strict=True)), workspace)
+    assert holds(case.get("oracle", ""), workspace)
+
+
+def prepare(case: dict[str, Any], workspace: Path) -> None:
+    if case.get("git_fixture"):
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "all")):
+            subprocess.run((*GIT, *words), cwd=workspace, check=True)
+        (workspace / "f").write_text("b\na\nbar\n")
+    for line in case.get("setup", ()):
+        subprocess.run(("bash", "-c", line), cwd=workspace, check=True)
+
+
+def judged(case: dict[str, Any], line: str, workspace: Path) -> Decision:
+    rules: list[Rule] = [
+        parse(f"bash({text})", verdict)
+        for verdict in ("allow", "ask", "deny")
+        for text in case.get(verdict, ())
+    ]
+    files = DiskFiles(workspace)
+    facts = Facts(
+        roots=(os.path.realpath(workspace),),
+        home="/home/nobody",
+        sandboxed=True,
+        follow=files.real,
+    )
+    touch = Touch("bash", Effect.RUN, line, cwd=str(workspace / case.get("cwd", ".")))
+    return decide(touch, MODES[case["mode"]], rules, facts)
+
+
+def run_what_is_allowed(
+    case: dict[str, Any], lines: list[tuple[str, Decision]], workspace: Path
+) -> None:
+    """In the sandbox, where there is one; benign lines are only judged."""
+    allowed = [(line, found) for line, found in lines if found.verdict == "allow"]
+    if not allowed or case["expect"] == "auto":
+        return
+    sandbox = find(os.environ, Wish(roots=(os.path.realpath(workspace),)))
+    if not sandbox.confines:
+        pytest.skip(sandbox.notice)
+    commands = ShellCommands(os.environ, sandbox)
+
+    async def go() -> None:
+        for line, found in allowed:
+            cwd = str(workspace / case.get("cwd", "."))
+            await commands.run(line, cwd=cwd, seconds=10, confines=found.confines)
+
+    try:
+        anyio.run(go)
+    finally:
+        commands.close()
+
+
+def holds(oracle: str, workspace: Path) -> bool:
+    kind, _, path = oracle.partition(":")
+    match kind:
+        case "absent":
+            return not (workspace / path).exists()
+        case "present":
+            return (workspace / path).exists()
+        case _:
+            return True
