@@ -65,6 +65,27 @@ def test_a_change_that_nobody_can_allow_is_denied_and_listed(
     assert not (workspace / "a.txt").exists()
 
 
+def test_as_text_what_was_denied_stands_on_stderr(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = [call("bash", command=f"touch {n}") for n in range(7)]
+    path = script(workspace, {"calls": calls[0]["calls"]}, {"text": "I may not."})
+    many = [each for one in calls for each in one["calls"]]
+
+    main(["-p", "Write", "--script", path])
+    one = capfd.readouterr()
+    main(["-p", "Write", "--script", script(workspace, {"calls": many}, {"text": "No."})])
+    more = capfd.readouterr().err.splitlines()
+
+    assert (one.out, one.err.splitlines()[0]) == (
+        "I may not.\n",
+        "refold: denied: bash touch 0",
+    )
+    assert "--allow" in one.err.splitlines()[1]
+    assert len(more) == 6
+    assert more[5].startswith("refold: 2 more were denied; ")
+
+
 @pytest.mark.parametrize(
     "rights",
     [

@@ -101,6 +101,19 @@ def test_it_goes_back_and_says_how_that_is_undone(
     assert command[0] == ID
 
 
+def test_a_file_that_only_cannot_be_run_any_more_is_told_so(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "a.txt").chmod(0o755)
+
+    rewind(ID, "5", "--files", "--dry-run")
+
+    assert "  a.txt  changes     +1 -1" in printed(capsys)
+    (root / "a.txt").write_text("one\n")
+    rewind(ID, "5", "--files", "--dry-run")
+    assert "  a.txt  changes     only whether it can be run\n" in printed(capsys)
+
+
 def test_a_dry_run_shows_and_records_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

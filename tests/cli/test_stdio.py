@@ -258,6 +258,37 @@ def test_what_waits_when_stdin_ends_is_denied(starts: Starts, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_a_program_that_never_answers_has_said_no(
+    starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_LIMITS__ANSWER", "0.3")
+    program = starts(WRITE, {"text": "Pity."})
+
+    program.say(type="user_message", text="Write it.")
+    done = program.until("tool_result")
+
+    assert done["outcome"] == "refused"
+    assert "nobody answered within 0.3 s" in done["text"]
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_only_the_rule_that_was_offered_can_be_granted(
+    starts: Starts, tmp_path: Path
+) -> None:
+    program = starts(WRITE, {"text": "Ok."})
+    program.say(type="user_message", text="Write it.")
+    asked = program.until("tool_approval_request")
+
+    program.say(
+        type="tool_approval_response", call_id=asked["call_id"], allowed=True, grant="bash"
+    )
+
+    assert "was not offered" in program.until("error")["reason"]
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
 def test_messages_are_turns_of_their_own_each_with_a_result(starts: Starts) -> None:
     program = starts({"text": "One."}, {"text": "Two."}, {"text": "Three."})
     program.say(type="user_message", text="a", client_key="k")

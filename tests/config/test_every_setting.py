@@ -17,6 +17,7 @@ import pytest
 
 from refold import Agent, Effect, Reply, tool
 from refold.app import App, Wishes
+from refold.cli.stdio import Door
 from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
@@ -328,6 +329,19 @@ async def how_long_a_question_stands(build: Any) -> object:
         await app.aclose()
 
 
+async def how_long_a_program_is_waited_for(build: Any) -> object:
+    places = paths(os.environ)
+    settings = load(places.settings, os.environ, build.flags).settings
+    wishes = Wishes(directory=build.directory, provider=ScriptedProvider("Hi."))
+    app = App(settings, places, os.environ, wishes)
+    try:
+        id_, session = await app.start()
+        async with session:
+            return Door(app, id_, session, live=False).patience
+    finally:
+        await app.aclose()
+
+
 class Change(NamedTuple):
     """`before` is what the default shows, where a test need not wait for it."""
 
@@ -356,6 +370,7 @@ CHANGED: dict[str, Change] = {
     "sandbox.network": Change(True, False, True, reaches_the_network),
     "sandbox.writable": Change(["~/kept"], False, True, writes_in_another_directory),
     "checkpoints": Change(False, True, False, keeps_checkpoints),
+    "limits.answer": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
     "limits.question": Change(7, 300.0, 7.0, how_long_a_question_stands),
     "limits.processes": Change(10, False, True, too_many_processes),
     "limits.memory": Change(100, False, True, most_memory),

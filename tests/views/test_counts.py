@@ -61,7 +61,7 @@ def test_a_turn_ends_with_what_it_used(
     [
         ("answered", "", None),
         ("interrupted", "interrupted", "stopped"),
-        ("interrupted", "stopped at a question", "stopped: stopped at a question"),
+        ("interrupted", "stopped at a question", "stopped at a question"),
         ("step_limit", "50 answers", "step limit: 50 answers. Press Enter to go on."),
         ("failed", "no \x1b key", r"failed: no \x1b key"),
         ("stuck", "bash was called 4 times alike", "stuck: bash was called 4 times alike"),

@@ -27,7 +27,7 @@ from refold.cli.orders import (
 from refold.errors import BadInput
 from refold.journal.events import Judged
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule, parse
+from refold.permissions.rules import Rule
 from refold.session.requests import Permission, Questions, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
@@ -51,6 +51,9 @@ class Desk:
         self.mail: deque[UserMessage] = deque()
         self.going_on = False
         self._app, self._session = app, session
+        self._told: dict[
+            str, str
+        ] = {}  # of each call that waits, the hash it was told with
         self._ground = _Ground(app.rules, app.settings.permission_mode, app.facts)
 
     async def obey(self, order: Order) -> None:
@@ -90,6 +93,7 @@ class Desk:
         found = self._session.view.talk.call(event.call_id)
         if found is None:  # it was over before this could be said
             return approval_request(event)
+        self._told[event.call_id] = event.hash
         questions = asked(found.call.arguments) if found.call.name == ASK_USER else ()
         if questions:
             return question(event, questions)
@@ -119,16 +123,18 @@ class Desk:
         found = self._waiting(order.call_id, order.hash)
         if isinstance(found, Questions) and order.allowed:
             raise BadInput(f"{order.call_id!r} asks questions: say question_response")
-        grant = self._granted(order, found) if order.allowed and order.grant else ""
+        rule = self._granted(order, found) if order.allowed and order.grant else ""
         taken = await self._session.inbox.answer(
             order.call_id,
             allowed=order.allowed,
             reason=order.reason,
-            grant=grant,
+            grant=rule,
             hash_=found.call.hash,
         )
         if not taken:
             raise BadInput(f"the call {order.call_id!r} was answered already")
+        if rule and order.grant == "always":  # the yes has counted by now
+            self._app.workspace.always(rule)
 
     async def _answers(self, order: QuestionResponse) -> None:
         found = self._waiting(order.call_id, order.hash)
@@ -159,7 +165,8 @@ class Desk:
     def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
         for found in requests(self._session.view):
             if isinstance(found, Permission | Questions) and found.id == call_id:
-                if hash_ and hash_ != found.call.hash:
+                # Whoever gives no hash answers what they were told last.
+                if (hash_ or self._told.get(call_id, "")) != found.call.hash:
                     raise BadInput(
                         f"the call {call_id!r} is not what it was under that hash: "
                         "look at its newest request"
@@ -168,14 +175,15 @@ class Desk:
         raise BadInput(f"no call {call_id!r} waits for an answer")
 
     def _granted(self, order: ApprovalResponse, found: Permission | Questions) -> str:
-        """The rule that goes with this yes; saved, where it is to hold always."""
-        if order.grant not in ("session", "always"):
-            return str(parse(order.grant, "allow"))
+        """The rule that goes with this yes: the one that was offered, and no other."""
         rule = self._offer(found)
         if not rule:
             raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
-        if order.grant == "always":
-            self._app.workspace.always(rule)
+        if order.grant not in ("session", "always", rule):
+            raise BadInput(
+                f"{order.grant!r} was not offered for {order.call_id!r}: say session, "
+                f"always or {rule!r}"
+            )
         return rule
 
     def _offer(self, found: Permission | Questions) -> str:

@@ -99,9 +99,12 @@ def _add_rights(parser: Parser) -> None:
     add = parser.add_argument
     add("--permission-mode", choices=MODES, help="how much runs unasked")
     add("--yolo", "--no-approval", action="store_true", help="as --permission-mode bypass")
-    for name, alias in (("allow", "allowedTools"), ("deny", "disallowedTools")):
+    for name, alias, verb in (
+        ("allow", "allowedTools", "allows"),
+        ("deny", "disallowedTools", "denies"),
+    ):
         add(f"--{name}", f"--{alias}", action="append", default=[], metavar="RULE",
-            help=f"a rule that {name}s, such as 'bash(git status *)'")  # fmt: skip
+            help=f"a rule that {verb}, such as 'bash(git status *)'")  # fmt: skip
     add("--ask", action="append", default=[], metavar="RULE", help="a rule that asks")
     add("--trust", action="store_true",
         help="the settings that lie in this folder count, this time")  # fmt: skip

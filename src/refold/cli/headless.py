@@ -56,7 +56,7 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
             document = result(session.view, id_, time.monotonic() - began)
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"
-            out.end(document)
+            out.end(document, session)
             return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
     finally:
         await app.aclose()

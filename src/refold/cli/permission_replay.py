@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.cli.out import write
-from refold.cli.reading import entries
+from refold.cli.reading import entries, named
 from refold.cli.verdicts import Call, Ground, ground
 from refold.config.layers import from_file
 from refold.config.load import combined
@@ -49,7 +49,7 @@ class Again(Struct, frozen=True):
 
 def run(found: Namespace) -> int:
     places = paths(os.environ)
-    session = Home(places.data / "sessions").find(found.id)
+    session = named(Home(places.data / "sessions"), found.id)
     whole, damage = entries(session)
     folder = started_in(session.path) or os.getcwd()
     under = _under(Path(found.rules).expanduser(), places, Path(folder))

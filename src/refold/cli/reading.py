@@ -2,12 +2,25 @@
 
 from collections.abc import Iterator
 
-from refold.errors import Corrupt
+from refold.cli.opening import here
+from refold.errors import BadInput, Corrupt
 from refold.journal import codec, lines
 from refold.journal.events import Entry
 from refold.journal.fold import View, fold
-from refold.journal.home import Session
+from refold.journal.home import Home, Session
 from refold.journal.reader import Reader
+
+
+def named(home: Home, text: str) -> Session:
+    """The session of this id or of one that begins so; of `last`, the newest started here."""
+    if text != "last":
+        return home.find(text)
+    found = home.newest_of(here())
+    if found is None:
+        raise BadInput(
+            f"no session was started in {here()} yet: name one (refold sessions list --all)"
+        )
+    return found
 
 
 def folded(session: Session) -> tuple[View, str]:

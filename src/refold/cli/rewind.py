@@ -7,7 +7,7 @@ is recorded, and no pen taken, before it is clear that something is to be done.
 import os
 import shutil
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import anyio
 import msgspec
 
 from refold import __version__
-from refold.cli.opening import here
 from refold.cli.out import write
+from refold.cli.reading import named
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
@@ -41,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("rewind", help="take the talk, the files or both back")
     add = parser.add_argument
     add("id", metavar="ID", help="the session, or the beginning of its id, or: last")
-    add("event", nargs="?", type=int, metavar="EVENT",
+    add("event", nargs="?", type=_event, metavar="EVENT",
         help="go back to before this event; without it, what there is to go back to")  # fmt: skip
     which = parser.add_mutually_exclusive_group()
     for name, told in (("talk", "only the talk"), ("files", "only the files"),
@@ -53,10 +53,16 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--json", action="store_true", help="as JSON, one a line")
 
 
+def _event(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is no number of an event")
+    return int(text)
+
+
 def run(found: Namespace) -> int:
     places = paths(os.environ)
     home = Home(places.data / "sessions")
-    session = _session(home, found.id)
+    session = named(home, found.id)
     view = _folded(session)
     snapshots = _snapshots(view, places, session.id)
     if found.event is None:
@@ -81,17 +87,6 @@ async def _rewound(
 
 def _no_turns(view: View) -> World:
     raise AssertionError("nobody asks a model here")
-
-
-def _session(home: Home, text: str) -> Found:
-    if text != "last":
-        return home.find(text)
-    found = home.newest_of(here())
-    if found is None:
-        raise BadInput(
-            f"no session was started in {here()} yet: name one (refold sessions list --all)"
-        )
-    return found
 
 
 def _folded(session: Found) -> View:

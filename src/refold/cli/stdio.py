@@ -23,6 +23,7 @@ from refold.errors import BadInput, JournalError, first
 from refold.journal.events import Entry, TurnEnded, TurnStarted
 from refold.journal.fold import View
 from refold.journal.frame import Frame
+from refold.session.patience import LATE
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.result import EXIT_CODES, result
@@ -70,6 +71,7 @@ class Door:
         self._desk = Desk(app, session)
         self.told = Told("stream-json", id_, live=live, asked=self._desk.request)
         self._id, self._session = id_, session
+        self.patience = app.settings.limits.answer  # seconds
         self._closed = self._leaving = False  # stdin has ended; we have to go
         self._code, self._began = 0, 0.0
         self._results: dict[int, Document] = {}  # by the seq of their turn's end
@@ -122,7 +124,10 @@ class Door:
                 await self._desk.deny_all(_NOBODY)
                 return
             self._news = anyio.Event()
-            await self._news.wait()
+            with anyio.move_on_after(self.patience) as waited:
+                await self._news.wait()
+            if waited.cancelled_caught:
+                await self._desk.deny_all(LATE.format(seconds=self.patience))
 
     async def _read(self) -> None:
         number = 0

@@ -12,8 +12,15 @@ from refold.errors import JournalError
 from refold.journal.events import Entry, Judged
 from refold.journal.frame import Frame
 from refold.session.session import Session
+from refold.tools.builtin import builtin
+from refold.views.calls import label
+from refold.views.cells import cut
 from refold.views.result import result
 from refold.views.stream import Document, approval_request, documents, init
+
+_DENIALS = 5  # that are told one by one
+_WIDEST = 100  # characters of a call
+_HOW = "rights are given with --allow, --permission-mode or --yolo; --output-format json says why"
 
 
 class Told:
@@ -60,12 +67,13 @@ class Told:
                     await session.inbox.cancel("nobody reads the output any more")
         self.finished.set()
 
-    def end(self, document: Document) -> None:
+    def end(self, document: Document, session: Session) -> None:
         if self._format != "text":
             self.lines([document])
             return
         if text := str(document["text"]).rstrip():
             write(text + "\n")
+        _tell_denials(session)
         if document["outcome"] not in ("answered", "final", "plan_ready"):
             sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
 
@@ -78,6 +86,20 @@ class Told:
     def lines(self, found: Iterable[Document]) -> None:
         for document in found:
             write(msgspec.json.encode(document).decode() + "\n")
+
+
+def _tell_denials(session: Session) -> None:
+    """A person who was not asked is to know what the answer was made without."""
+    turn = session.view.turn
+    if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
+        return
+    tools = {tool.spec.name: tool for tool in builtin()}
+    for denied in turn.denials[:_DENIALS]:
+        said = cut(label(denied.call, tools.get(denied.call.name)), _WIDEST)
+        sys.stderr.write(f"refold: denied: {said}\n")
+    more = len(turn.denials) - _DENIALS
+    also = f"{more} more were denied; " if more > 0 else ""
+    sys.stderr.write(f"refold: {also}{_HOW}\n")
 
 
 def _notices(found: Iterable[Document]) -> None:

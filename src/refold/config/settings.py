@@ -57,6 +57,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     result: AtLeast1000 = 30_000  # characters of one result that the model sees
     output: AtLeast0 = 0  # tokens of one answer; 0: the provider's default
     question: Seconds = 300.0  # seconds that a question stands on a screen; then it is no
+    answer: Seconds = 3600.0  # seconds that a program has to answer one over stdio
     processes: AtLeast1 = 512  # that a command and all it starts may be
     memory: AtLeast0 = 0  # MiB that they may use together; 0: 3/4 of the machine's
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from refold.permissions.facts import Facts
 from refold.permissions.shell.forbidding import Held, meets
-from refold.permissions.shell.words import GAP, MARKS
+from refold.permissions.shell.words import MARKS, blurred
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
 _MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -37,7 +37,7 @@ def forbids(pattern: str, path: str, facts: Facts) -> Held:
             wide, small = _wide_regex(start, rest), path.casefold()
             if wide.fullmatch(small) or wide.fullmatch(small + "/"):
                 return "yes"
-        elif meets(_tokens(start + "/" + rest), MARKS.sub(GAP, path.casefold())):
+        elif meets(_tokens(start + "/" + rest), blurred(path.casefold())):
             found = "maybe"
     return found
 

@@ -31,7 +31,7 @@ async def enter_plan_mode(reason: str = "", *, mode: Mode) -> Reply:
     )
 
 
-@tool(Effect.SELF)
+@tool(Effect.SELF, subject="title")
 async def exit_plan_mode(
     plan: Annotated[str, Meta(description="the whole plan, in Markdown")],
     title: str = "",

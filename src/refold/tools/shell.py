@@ -66,7 +66,8 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     ]
     body = text.rstrip("\n") if text.strip() else "(no output)"
     said = f"{body}\n({'; '.join(remarks)})" if remarks else body
-    return Reply(said, (Output(command, _shortened(text), done.code),))
+    shown = Output(command, _shortened(text), done.code, _ended(done, timeout))
+    return Reply(said, (shown,))
 
 
 def readable(text: str) -> str:
@@ -83,6 +84,12 @@ def _inside(cwd: str, files: Files) -> tuple[str, str]:
             "Go there with cd in the command instead."
         )
     return a_directory(cwd, files)
+
+
+def _ended(done: Finished, seconds: int) -> str:
+    if done.stopped:
+        return done.stopped
+    return f"it took longer than {seconds} s" if done.timed_out else ""
 
 
 def _remarks(done: Finished, seconds: int, where: str) -> list[str]:

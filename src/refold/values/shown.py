@@ -28,6 +28,7 @@ class Output(Struct, frozen=True, tag="output"):
     command: str
     text: str
     code: int | None
+    ended: str = ""  # by us, and why
 
 
 class Note(Struct, frozen=True, tag="note"):

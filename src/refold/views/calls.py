@@ -16,7 +16,7 @@ from refold.values.messages import ToolCall
 from refold.values.shown import Diff, Note, Output, Shown
 from refold.views.cells import cut, untabbed
 from refold.views.escape import on_one_line, visible
-from refold.views.folding import folded, text_lines
+from refold.views.folding import folded, in_words, text_lines
 from refold.views.styled import Line, Style, line
 
 _DIFF: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
@@ -38,8 +38,13 @@ def label(call: ToolCall, tool: Tool | None) -> str:
     return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
 
 
-def result(end: Ended, room: int, directory: str = "") -> list[Line]:
-    """What the call came to. The first line says it, the rest shows it."""
+def result(end: Ended, room: int, directory: str = "", denied: str = "") -> list[Line]:
+    """What the call came to. The first line says it, the rest shows it.
+
+    `denied` is why the rules refused it; the text goes on with words for the model.
+    """
+    if end.outcome == "refused" and denied:
+        return in_words(f"refused: {on_one_line(denied)}", room, "warn")
     if end.outcome in _SAID:
         style, word = _SAID[end.outcome]
         return folded(text_lines(word + end.text, room, style), 8)
@@ -63,7 +68,8 @@ def _output(output: Output, room: int) -> Iterator[Line]:
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:
-        yield line("ended by us before it was done", "warn")
+        why = f": {on_one_line(output.ended)}" if output.ended else " before it was done"
+        yield line(f"ended by us{why}", "warn")
     elif output.code:
         yield line(f"exit code {output.code}", "bad")
 

@@ -29,6 +29,8 @@ def ending(outcome: Outcome, reason: str) -> Line | None:
         case "step_limit":
             return line(f"step limit: {reason}. Press Enter to go on.", "warn")
         case "interrupted" | "cancelled":
+            if reason.startswith("stopped"):
+                return line(reason, "warn")
             more = f": {reason}" if reason not in ("", outcome) else ""
             return line(f"stopped{more}", "warn")
         case "failed":

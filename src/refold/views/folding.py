@@ -1,10 +1,11 @@
-"""Long text made short enough to look at, with a word on how much is left out."""
+"""Text made to fit: wrapped, and what is long cut with a word on how much is left out."""
 
 from collections.abc import Iterator, Sequence
 
 from refold.views.cells import cut, untabbed, wrapped
 from refold.views.escape import visible
-from refold.views.styled import Line, Style, line
+from refold.views.flow import fitted
+from refold.views.styled import Line, Style, bare, line
 
 FOLDED = 20  # lines of one result
 _ROWS = 3  # of one very long line
@@ -14,6 +15,12 @@ def text_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
     """Text of a tool as lines that fit: visible, wrapped, its long lines cut."""
     shown = untabbed(visible(text.rstrip("\n")))
     return [line(row, style) for part in shown.split("\n") for row in _rows(part, room)]
+
+
+def in_words(text: str, room: int, style: Style = "plain") -> list[Line]:
+    """A sentence of ours, broken between words; a word too wide for that, inside it."""
+    rows = bare([fitted(line(text), room)]).split("\n")
+    return [line(part, style) for row in rows for part in wrapped(row, room)]
 
 
 def folded(lines: Sequence[Line], most: int = FOLDED, hint: str = "") -> list[Line]:

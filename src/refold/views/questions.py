@@ -1,7 +1,8 @@
 """What a person is shown before a call may run: all of it, and nothing hidden.
 
 Every character that cannot be seen is written out and counted, long runs of
-blanks are counted too, long lines are wrapped and never cut. The file as it
+blanks are counted too, long lines are wrapped and never cut; of what is longer than
+the screen the start and the end are shown, and the rest where it is asked for. The file as it
 would be afterwards is not known before the call runs; so old and new text are
 set against each other instead.
 """
@@ -18,10 +19,12 @@ from refold.values.tools import Effect
 from refold.views.calls import arguments
 from refold.views.cells import unpadded, untabbed, wrapped
 from refold.views.escape import exact, hidden, on_one_line
-from refold.views.folding import folded
+from refold.views.folding import folded, in_words
 from refold.views.styled import Line, Style, line
 
-MOST = 60  # lines of one question, unless all are asked for
+MOST = 60  # lines of one call, unless all are asked for
+_LEAST = 10  # on however low a screen
+_AROUND = 8  # lines of a question beside those of the call
 _PATCHING = "apply_patch"  # its text has lines that come and go
 _PATCH: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _ABOUT = {
@@ -48,15 +51,15 @@ def question(
     reason: str,
     room: int,
     *,
-    whole: bool = False,
+    most: int = MOST,
     manner: Manner | None = None,
 ) -> list[Line]:
-    """The lines of the question; `whole` if none may be left out."""
+    """The lines of the question; `most` of the call itself, 0 if none may be left out."""
     effect = _ABOUT[tool.effect] if tool else "do this"
     found = arguments(call)
-    body = list(_body(call.name, found, tool, room - 2))
-    if not whole:
-        body = folded(body, MOST, "; v shows them all")
+    body = list(_body(call.name, _unsaid(found, manner), tool, room - 2))
+    if most:
+        body = folded(body, most, "; v shows them all")
     return [
         (("warn", "? "), ("strong", f"May {on_one_line(call.name)} {effect}?")),
         *((("plain", "  "), *row) for row in body),
@@ -65,9 +68,30 @@ def question(
     ]
 
 
-def is_folded(call: ToolCall, tool: Tool | None, room: int) -> bool:
-    body = _body(call.name, arguments(call), tool, room - 2)
-    return sum(1 for _ in body) > MOST
+def is_folded(
+    call: ToolCall,
+    tool: Tool | None,
+    room: int,
+    *,
+    most: int = MOST,
+    manner: Manner | None = None,
+) -> bool:
+    body = _body(call.name, _unsaid(arguments(call), manner), tool, room - 2)
+    return sum(1 for _ in body) > most
+
+
+def most_on(height: int) -> int:
+    """How many lines of a call leave room for the rest of its question; 0: any height.
+
+    What a screen shows must begin with what is asked, or its start passes unread.
+    """
+    return max(min(MOST, height - _AROUND), _LEAST) if height else MOST
+
+
+def _unsaid(found: dict[str, object], manner: Manner | None) -> dict[str, object]:
+    """The arguments but `network`, where the line on how it is run says that."""
+    said = manner is not None and isinstance(found.get("network"), bool)
+    return {k: v for k, v in found.items() if not (said and k == "network")}
 
 
 def _body(
@@ -145,14 +169,17 @@ def _patch(patch: str, room: int) -> Iterator[Line]:
 def _manned(manner: Manner | None, room: int) -> Iterator[Line]:
     if manner is None:
         return
-    where = "in the sandbox" if manner.sandboxed else "no sandbox: with your own rights"
-    # Without a sandbox nothing keeps a program from the network.
-    on = manner.network or not manner.sandboxed
-    yield (
-        ("dim" if manner.sandboxed else "warn", where),
-        ("dim", " · "),
-        ("warn" if on else "dim", f"network: {'on' if on else 'off'}"),
-    )
+    if manner.sandboxed:
+        yield (
+            ("dim", "in the sandbox · "),
+            ("warn" if manner.network else "dim", f"network: {_on(manner.network)}"),
+        )
+    else:  # what a weak one holds was said at the start
+        yield from in_words(
+            "no full sandbox: it sees your keys, and the network is not shut off",
+            room,
+            "warn",
+        )
     for path in manner.opened:
         for row in wrapped(f"may write {on_one_line(path)}", room):
             yield line(row, "warn")
@@ -162,10 +189,13 @@ def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]
     unseen = sum(hidden(text) for text in _texts(found))
     if unseen:
         many = "1 hidden character is" if unseen == 1 else f"{unseen} hidden characters are"
-        yield line(f"{many} written out like \\u200b.", "bad")
+        yield from in_words(f"{many} written out like \\u200b.", room, "bad")
     if reason:
-        for row in wrapped(on_one_line(reason), room):
-            yield line(row, "dim")
+        yield from in_words(on_one_line(reason), room, "dim")
+
+
+def _on(it_is: bool) -> str:
+    return "on" if it_is else "off"
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -140,6 +140,8 @@ def _change(change: Change, name: str, wide: int, widest: int) -> Line:
     head: Line = ((style, f"  {padded}  {verb:<10}"),)
     if change.added is None or change.removed is None:
         return (*head, ("dim", "  bytes"))
+    if not (change.added or change.removed) and change.kind == "changed":
+        return (*head, ("dim", "  only whether it can be run"))
     scale = min(1.0, _BAR / widest) if widest else 0.0
     more, less = (
         round(n * scale + 0.499) if n else 0 for n in (change.added, change.removed)

@@ -139,8 +139,53 @@ def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(evening: Evenings) -> 
 
     rows = tonight.tell("go", "1", Key.CTRL_C)
 
-    assert "stopped: stopped at a question" in rows
+    assert "stopped at a question" in rows
     assert tonight.events(Stopped, Answered) == [Stopped("stopped at a question")]
+
+
+@pytest.mark.parametrize("call", [RUN, ASK], ids=["a call", "a question"])
+def test_a_stop_at_a_question_is_said_once_and_then_for_the_turn(
+    evening: Evenings, call: tuple[str, str]
+) -> None:
+    tonight = evening([call], "never said")
+
+    rows = tonight.tell("go", Key.CTRL_C)
+
+    assert [row for row in rows[1:] if "stop" in row.lower()] == [
+        "  └ stopped", "stopped at a question",
+    ]  # fmt: skip
+
+
+def test_what_was_answered_is_not_said_again_as_a_result(evening: Evenings) -> None:
+    tonight = evening([ASK], [RUN], "Thank you.")
+
+    rows = tonight.tell("go", "2", "1", "Sea salt", "y")
+
+    assert [row for row in rows if row.startswith("  └")] == [
+        "  └ blue", "  └ small", "  └ Sea salt", "  └ yes, once", "  └ hi",
+    ]  # fmt: skip
+
+
+def test_what_the_rules_refuse_is_told_without_the_words_for_the_model(
+    evening: Evenings,
+) -> None:
+    tonight = evening([RUN], "So it is.")
+
+    rows = tonight.tell("/plan be friendly")
+
+    (said,) = (row for row in rows if row.startswith("  └"))
+    assert said.startswith("  └ refused: in plan mode only commands that look may run")
+    assert not any("get round" in row for row in rows)
+
+
+def test_a_plan_that_begins_with_its_title_is_not_headed_by_it(evening: Evenings) -> None:
+    plan = ("exit_plan_mode", '{"plan": "# Greet\\n\\nSay hello"}')
+    tonight = evening([plan], "Carried out.")
+
+    rows = tonight.tell("/plan be friendly", "n")
+
+    assert [row for row in rows if "Greet" in row] == ["# Greet"]
+    assert "? The plan" in rows
 
 
 def test_questions_answered_elsewhere_are_taken_back(evening: Evenings) -> None:

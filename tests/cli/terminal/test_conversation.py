@@ -162,7 +162,7 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
         "     print(greet())",
         "? May bash run this?",
         "  python3 hello.py",
-        "  no sandbox: with your own rights · network: on",
+        "  no full sandbox: it sees your keys, and the network is not shut off",
         "  no rule allows this command, and python3 is not known to look only",
         "  └ yes, once",
         "  └ hello",
@@ -195,7 +195,7 @@ def test_a_question_can_be_left_by_stopping_the_turn(
 
     rows = tonight.tell("go", Key.CTRL_C)
 
-    assert "stopped: stopped at a question" in rows
+    assert "stopped at a question" in rows
     assert tonight.events(Stopped) == [Stopped("stopped at a question")]
     assert "never said" not in rows
 

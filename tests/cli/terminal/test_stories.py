@@ -157,7 +157,7 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(
     at.type(ESC)
     at.until("n no, and why")
     at.type(CTRL_C)
-    at.until("stopped: stopped at a question")
+    at.until("\nstopped at a question")
 
     assert (tmp_path / "hello.py").read_text(encoding="utf-8") == HELLO
 
@@ -169,7 +169,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(starts: Starts) -> None:
     at.type("go" + ENTER)
     at.until("n no, and why")
     at.type(CTRL_C)
-    at.until("stopped: stopped at a question")
+    at.until("\nstopped at a question")
 
 
 @pytest.mark.slow
@@ -455,7 +455,7 @@ def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> Non
     at.type("go" + ENTER)
     at.until("1-2 or words")
     at.type(CTRL_C)
-    at.until("stopped: stopped at a question")
+    at.until("\nstopped at a question")
 
 
 @pytest.mark.slow

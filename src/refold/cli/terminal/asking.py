@@ -20,7 +20,7 @@ from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line, visible
-from refold.views.questions import Manner, is_folded, question
+from refold.views.questions import Manner, is_folded, most_on, question
 from refold.views.styled import Line, line
 
 STOPPED = "stopped at a question"
@@ -83,14 +83,16 @@ class _Question:
         made, tool = session.as_made(found.call), around.tool(found.call.name)
         self._made, self._tool, self._reason = made, tool, found.reason
         self._around, self._screen, self._reading = around, screen, reading
+        self._most = most_on(screen.look.height())
         self._manner = _manner(made, tool, around, session.view)
         self.rule = offered(found, made, tool, around, session.view)
-        self.keys = _keys(self.rule, around, more=is_folded(made, tool, screen.room))
+        more = is_folded(made, tool, screen.room, most=self._most, manner=self._manner)
+        self.keys = _keys(self.rule, around, more=more)
 
     def show(self, *, whole: bool = False) -> None:
-        room, manner = self._screen.room, self._manner
+        room, manner, most = self._screen.room, self._manner, 0 if whole else self._most
         self._screen.lines(
-            question(self._made, self._tool, self._reason, room, whole=whole, manner=manner)
+            question(self._made, self._tool, self._reason, room, most=most, manner=manner)
         )
 
     async def answer(self, pressed: str | Key) -> Answer | None:

@@ -101,7 +101,9 @@ async def _judge(plan: Plan, screen: Screen, reading: Reading) -> Verdict | None
 
 def _show(title: str, text: str, screen: Screen) -> None:
     screen.gap()
-    screen.line((("warn", "? "), ("strong", f"The plan: {on_one_line(title)}")))
+    first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
+    named = f": {on_one_line(title)}" if title != first else ""
+    screen.line((("warn", "? "), ("strong", f"The plan{named}")))
     screen.gap()
     room = min(screen.room, _WIDEST) if screen.look.moves else 0
     screen.pieces(plan_pieces(text, room, marks=screen.look.color))

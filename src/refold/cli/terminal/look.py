@@ -29,12 +29,16 @@ _SGR: Mapping[Style, str] = {
 
 
 class Look(Struct, frozen=True):
-    """`moves`: a line can be drawn and taken back. `signs`: more than ASCII."""
+    """`moves`: a line can be drawn and taken back. `signs`: more than ASCII.
+
+    `room` is how wide the screen is now, `height` how high; 0: nobody knows.
+    """
 
     color: bool = False
     moves: bool = False
     signs: bool = True
     room: Callable[[], int] = lambda: 80
+    height: Callable[[], int] = lambda: 0
 
     def paint(self, style: Style, text: str) -> str:
         if not self.color or style == "plain" or not text.strip():
@@ -60,7 +64,9 @@ def look(out: TextIO, environ: Mapping[str, str], color: bool | None = None) -> 
     capable = out.isatty() and environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
     if color is None:
         color = capable and not environ.get("NO_COLOR")
-    return Look(color, capable, _takes(out, "›●└∴⠋"), lambda: _room(out))
+    return Look(
+        color, capable, _takes(out, "›●└∴⠋"), lambda: _room(out), lambda: _height(out)
+    )
 
 
 def _takes(out: TextIO, text: str) -> bool:
@@ -76,3 +82,10 @@ def _room(out: TextIO) -> int:
         return max(os.get_terminal_size(out.fileno()).columns, 20)
     except (OSError, ValueError, AttributeError):
         return 80
+
+
+def _height(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).lines
+    except (OSError, ValueError, AttributeError):
+        return 0

@@ -16,6 +16,7 @@ from refold.journal.events import (
     EffortChosen,
     Ended,
     Entry,
+    Judged,
     Mended,
     ModeChanged,
     ModelAnswered,
@@ -30,7 +31,8 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View
 from refold.session.hub import Frame
-from refold.values.control import Final
+from refold.values.asked import ASK_USER
+from refold.values.control import Final, PlanReady
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame, Waiting
 from refold.values.messages import ToolCall
 from refold.views.calls import label, result
@@ -57,6 +59,8 @@ class Showing:
         self._screen, self._around, self._view = screen, around, view
         self._calls: dict[str, ToolCall] = {}
         self._last = ""  # the call whose line was printed last, with nothing after it
+        self._put = ""  # the call whose question was printed last, until it runs
+        self._denied: dict[str, str] = {}  # by the rules, and why
         self._dense = False  # the last thing printed was a call with a short result
         self._doing = Doing(clock, screen.look.sign("wheel"))
         self._thought = ""
@@ -84,7 +88,7 @@ class Showing:
     def asked(self, call_id: str) -> None:
         """A question about this call was printed, and stands for its line."""
         self._doing.now("")
-        self._last, self._dense = call_id, False
+        self._put, self._last, self._dense = call_id, call_id, False
 
     def _event(self, entry: Entry) -> None:
         match entry.event:
@@ -108,6 +112,8 @@ class Showing:
             case ModelFailed():
                 self._close()
                 self._doing.now("")
+            case Judged(call_id, "deny", reason=reason):
+                self._denied[call_id] = reason
             case Started(call_id):
                 self._started(call_id)
             case Ended() as end:
@@ -187,6 +193,8 @@ class Showing:
 
     def _started(self, call_id: str) -> None:
         call = self._calls.get(call_id)
+        if call is None or call.name != ASK_USER:
+            self._put = ""
         tool = self._around.tool(call.name) if call else None
         # Looks that run side by side are over at once: theirs stand with their results.
         if len(self._calls) == 1 or not (tool and tool.effect.repeatable):
@@ -210,11 +218,14 @@ class Showing:
 
     def _ended(self, end: Ended) -> None:
         self._doing.no_tail(end.call_id)
-        said = end.outcome == "refused" and self._last == end.call_id  # by who refused it
+        # What came of a question was said below it; a plan is shown whole at once.
+        said = self._put == self._last == end.call_id or isinstance(end.control, PlanReady)
         self._announce(end.call_id)
-        lines = result(end, self._screen.room - 4, self._view().about.directory)
+        why, where = self._denied.pop(end.call_id, ""), self._view().about.directory
+        lines = result(end, self._screen.room - 4, where, why)
         if not said:
             self._screen.under(lines)
+        self._put = ""
         self._last, self._dense = "", len(lines) == 1
         self._calls.pop(end.call_id, None)
         if not self._view().talk.calls:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from refold.permissions.shell.covering import pattern_words
 from refold.permissions.shell.running import Running, running
-from refold.permissions.shell.words import GAP, MARKS, Word
+from refold.permissions.shell.words import GAP, MARKS, Word, blurred
 
 Held: TypeAlias = Literal["no", "maybe", "yes"]
 
@@ -80,7 +80,7 @@ def could(pattern: str, value: str) -> bool:
     if not MARKS.search(value):
         return fnmatchcase(value, pattern)
     return meets(
-        tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), MARKS.sub(GAP, value)
+        tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), blurred(value)
     )
 
 

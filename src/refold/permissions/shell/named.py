@@ -14,9 +14,10 @@ from refold.permissions.facts import Facts
 from refold.permissions.shell import plain
 from refold.permissions.shell.looking import files_of
 from refold.permissions.shell.running import Running, name_of
-from refold.permissions.shell.words import GAP, HOME, MARKS, Word
+from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
 
 _MOST_PLACES = 16
+_LONGEST_NAME = 1_000
 _WRITERS = frozenset(
     [
         "rm",
@@ -68,6 +69,10 @@ def named(found: Running, cwd: str, facts: Facts) -> Iterator[Named]:
             if name not in seen:
                 seen.add(name)
                 yield name
+    for text in found.quoted:
+        if len(text) < _LONGEST_NAME and "\n" not in text:
+            for place in places:
+                yield Named(*_path(text, place, facts), looks=False, writes=True)
     for redirect in found.redirects:
         for place in places:
             path = _path(redirect.target.value, place, facts)
@@ -83,19 +88,20 @@ def _of(
     files = files_of(plain.Part(words), structs.replace(facts, sandboxed=True))
     looks = not files.problem
     at = files.at if looks else range(1, len(command))
-    deep = looks and _reads_deep(name, [w.text for w in command])
-    for value in {v for i in at for v in _values(command[i].value, looks=looks)}:
+    deep = _reads_deep(name, [w.text for w in command])
+    inside = not looks or name == "git"  # `HEAD:.env` names a file, too
+    for value in {v for i in at for v in _values(command[i].value, inside=inside)}:
         for place in places:
             path = _path(value, place, facts)
             yield Named(*path, looks=looks, writes=name in _WRITERS, deep=deep)
-    if deep and not files.at:
+    if deep and (not looks or not files.at):
         for place in places:
             yield Named(place, place, looks=True, writes=False, deep=True)
 
 
-def _values(value: str, *, looks: bool) -> Iterator[str]:
+def _values(value: str, *, inside: bool) -> Iterator[str]:
     yield value
-    if not looks:
+    if inside:
         yield from (piece for piece in _INSIDE.split(value)[1:] if piece)
         if value.startswith("-") and len(value) > 2:
             yield value[2:]
@@ -103,12 +109,18 @@ def _values(value: str, *, looks: bool) -> Iterator[str]:
 
 def _reads_deep(name: str, values: list[str]) -> bool:
     if name in ("grep", "egrep", "fgrep"):
-        return any(v == "--recursive" or re.fullmatch(r"-[A-Za-z]*r.*", v) for v in values)
+        return any(
+            v.endswith("-recursive") or re.fullmatch(r"-[A-Za-z]*[rR].*", v) for v in values
+        )
+    if name == "find":
+        return any(v in ("-exec", "-execdir") for v in values)
+    if name == "cat":
+        return any(v.startswith(GAP) for v in values[1:])
     return name == "rg" or (name == "git" and "grep" in values)
 
 
 def _path(value: str, place: str, facts: Facts) -> tuple[str, str]:
-    value = value.replace(HOME, facts.home or GAP)
+    value = value.replace(HERE, ".").replace(HOME, facts.home or GAP)
     if value.startswith(GAP):
         return value, value
     path = posixpath.join(place, value)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from refold.permissions.shell.script import Redirect, Script, read
+from refold.permissions.shell.scripts import only_prints
 from refold.permissions.shell.words import GAP, Word
 
 _MOST_WORDS = 200  # of a command that runs others; with more it counts as hidden
@@ -26,9 +27,26 @@ _PREFIXES = frozenset({
     "coproc", "then", "else", "elif", "do", "if", "while", "until", "!", "{", "not", "and",
     "systemd-run", "dbus-run-session", "xvfb-run", "rlwrap", "unbuffer", "catchsegv",
     "taskset", "numactl", "proot", "fakeroot", "torsocks", "proxychains", "caffeinate",
-    "docker", "podman", "kubectl", "at", "batch", "mapfile", "readarray", "bind", "complete",
+    "at", "batch", "mapfile", "readarray", "bind", "complete", "setarch", "linux32", "linux64",
+    "i386", "x86_64", "start-stop-daemon", "logsave", "eatmydata", "prlimit", "chpst", "softlimit",
+    "dbus-launch", "chronic", "faketime", "gosu", "su-exec", "tini", "dumb-init", "s6-setuidgid",
+    "cpulimit", "valgrind", "capsh", "sem", "coreutils", "expect", "rtx", "ts", "cgexec",
     "compgen", "hash", "enable", "mosh", "tmux", "screen", "npx", "uvx", "pnpx", "bunx",
 })  # fmt: skip
+# These run commands only for some of their first words.
+_RUNNERS = {
+    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "docker-compose"),
+                    ("exec", "run")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "bundle", "composer", "direnv", "mise", "asdf",
+                     "lerna", "aws-vault"), ("exec", "x", "dlx")),
+    **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye", "conda", "mamba",
+                     "micromamba", "op", "dotenv", "heroku", "doppler"), ("run", "exec")),
+    "nix": ("run", "shell", "develop"), "nix-shell": ("--run", "--command"),
+    "perf": ("stat", "record", "trace", "top"), "rr": ("record",), "ip": ("exec",),
+}  # fmt: skip
+_LOADER = re.compile(r"ld(?:-linux.*)?\.so(?:\.\d+)?")
+_COPIES = frozenset(("cp", "ln", "mv", "install", "hash"))
+_SYSTEM = re.compile(r"/(?:usr/)?(?:local/)?s?bin/[^/]+")
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh",
                     "rbash", "yash", "elvish", "nu", "pwsh"})  # fmt: skip
 # Texts handed to these are scripts.
@@ -36,10 +54,13 @@ _READERS = SHELLS | {
     "eval", "trap", "ssh", "su", "runuser", "script", "watch", "parallel", "at", "batch",
     "xargs", "source", ".", "busybox", "env", "sudo", "flock", "tmux", "screen", "mapfile",
     "readarray", "bind", "complete", "compgen", "alias", "exec", "command", "builtin",
-    "coproc", "time", "nohup", "timeout", "docker", "podman", "kubectl", "npx", "entr",
+    "coproc", "time", "nohup", "timeout", "npx", "entr", "capsh", "sg", "newgrp", "hyperfine",
+    "concurrently", "nodemon", "watchexec", "vagrant", "cargo", *_RUNNERS,
 }  # fmt: skip
 # These read a script from their input, or are told one by words that nobody knows.
-_LISTENERS = SHELLS | {"eval", "source", ".", "xargs", "parallel", "at", "batch"}
+_LISTENERS = SHELLS | {
+    "eval", "source", ".", "xargs", "parallel", "at", "batch", "ssh", "newgrp", "crontab",
+}  # fmt: skip
 _TOLD_SURELY = SHELLS | {"eval"}
 _AFTER = {
     "find": ("-exec", "-execdir", "-ok", "-okdir"),
@@ -54,14 +75,26 @@ _AFTER = {
     "git": ("-x", "--exec", "run", "foreach", "--tree-filter", "--index-filter",
             "--msg-filter", "--env-filter", "--commit-filter", "--upload-pack", "-u",
             "--receive-pack", "--extcmd", "-O", "--open-files-in-pager", "-c"),
-    "ssh": ("-o",), "scp": ("-o", "-S"), "sftp": ("-o", "-S"),
+    "split": ("--filter",), "zip": ("-TT", "--unzip-command"), "env": ("-S", "--split-string"),
+    "gdb": ("-ex", "--eval-command"), "ssh": ("-o",), "scp": ("-o", "-S"), "sftp": ("-o", "-S"),
 }  # fmt: skip
 # In their programs, what stands in quotes may be a command.
 _INTERPRETERS = re.compile(
-    r"(python|perl|ruby|node|php|lua|awk|gawk|mawk|nawk|deno|bun|tclsh|vim?|nvim|ex|ed|emacs|make|sqlite3)[\d.]*"
+    r"(python|pypy|perl|ruby|node|php|lua|awk|gawk|mawk|nawk|deno|bun|tclsh|vim?|nvim|ex|ed|emacs|"
+    r"make|gmake|sqlite3|expect|osascript|psql|mysql|sed|dc|gdb|less|tsx|ts-node|Rscript|julia)[\d.]*"
 )
-_QUOTED = re.compile(r"""(["'`])((?:(?!\1).)+)\1""", re.DOTALL)
+_QUOTED = re.compile(
+    r"""(["'`])((?:(?!\1).)+)\1|(?:%[qQwx]|\bq[qwx])\s*[({\[<]()([^)}\]>]+)""", re.DOTALL
+)
+# How such programs are told to run a command without quotes.
+_ORDERS = re.compile(
+    r"(?:^|[\s;:/}+]|\d)(?:!|\\!|\.?shell\s|\.?system\s|spawn\s|exec\s|e\s)\s*(.+)|:;(.+)"
+)
+_REPLACES = re.compile(r"s(.)(?:(?!\1).)*\1(.*)\1[a-z]*e")
 _VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
+_TIMED = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
+_OPTION = re.compile(r"--?[\w-]*=|-\w?")
+_TOLD = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _ASKING = ((Word("-v"),), (Word("-V"),))
 _GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path",
@@ -76,6 +109,7 @@ class Running(Struct, frozen=True):
     hidden: bool = False
     broken: bool = False
     bomb: bool = False
+    quoted: tuple[str, ...] = ()  # in programs of other languages
 
 
 @lru_cache(maxsize=64)
@@ -97,6 +131,13 @@ def _gathered(text: str, depth: int) -> Running:
     listens = [c for c in commands if name_of(c) in _LISTENERS]
     if listens:
         scripts.update(_loose_texts(script))
+    if any(_INTERPRETERS.fullmatch(name_of(c)) for c in commands):
+        scripts.update(t for text in script.texts for t in _in_program(text))
+    scripts.update(script.settings)
+    programs = [
+        v for c in commands if _INTERPRETERS.fullmatch(name_of(c)) for v in _values(c)
+    ]
+    programs += script.texts if programs else ()
     hidden = any(map(_listens_blindly, listens)) or any(map(_too_long, commands))
     surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _told(c)}
     hidden = hidden or any(read(told).broken for told in surely)
@@ -107,7 +148,13 @@ def _gathered(text: str, depth: int) -> Running:
         hidden or any(i.hidden for i in inner) or _gaps(scripts),
         script.broken,
         script.bomb or any(i.bomb for i in inner),
+        tuple(dict.fromkeys(q for p in programs for q in quoted(p)))
+        + tuple(q for i in inner for q in i.quoted),
     )
+
+
+def _values(command: tuple[Word, ...]) -> list[str]:
+    return [w.text for w in command]
 
 
 def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
@@ -120,6 +167,15 @@ def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     bare = _without_options(words)
     if bare != words:
         yield bare
+    yield from _handed_on(words)
+    after = _AFTER.get(name_of(words), ())
+    for at, word in enumerate(words[1:], 2):
+        if word.value in after and at < len(words):
+            placed = Word(GAP) if words[at].value == "{}" else words[at]
+            yield from _inside((placed, *words[at + 1 :]))
+
+
+def _handed_on(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     name = name_of(words)
     if name in _PREFIXES and not (name == "command" and words[1:2] in _ASKING):
         for at in range(1, min(len(words), _MOST_WORDS)):
@@ -127,12 +183,21 @@ def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
             if not rest[0].value.startswith("-"):
                 placed = Word(GAP) if rest[0].value in ("{}", "%") else rest[0]
                 yield (placed, *rest[1:])
+    elif name in _RUNNERS or _LOADER.fullmatch(name):
+        yield from _after_runner(words)
+    elif name in _COPIES:
+        yield from ((w,) for w in words[1:] if _SYSTEM.fullmatch(w.value))
     elif name in SHELLS:
         yield from ((w, *words[at:]) for at, w in enumerate(words[1:], 2) if "/" in w.value)
-    for at, word in enumerate(words[1:], 2):
-        if word.value in _AFTER.get(name, ()) and at < len(words):
-            placed = Word(GAP) if words[at].value == "{}" else words[at]
-            yield from _inside((placed, *words[at + 1 :]))
+
+
+def _after_runner(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+    starts, values = _RUNNERS.get(name_of(words), ()), [w.value for w in words]
+    found = [values.index(start) for start in starts if start in values]
+    first = min(found, default=len(words) if starts else 0)
+    for at in range(first + 1, min(len(words), _MOST_WORDS)):
+        if not values[at].startswith("-"):
+            yield words[at : at + _MOST_WORDS]
 
 
 def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -146,7 +211,9 @@ def _told(command: tuple[Word, ...]) -> Iterator[str]:
     """The texts that this command takes for a script."""
     name, values = name_of(command), [w.text for w in command[1:]]
     if name in _READERS:
-        yield from (v for v in values if re.search(r"[\s;|&<>()$`]", v))
+        bare = [_OPTION.sub("", v) if v.startswith("-") else v for v in values]
+        told = name in SHELLS and any(_TOLD.fullmatch(v) for v in values)
+        yield from (v for v in bare if v and (told or re.search(r"[\s;|&<>()$`]", v)))
         if name == "eval":
             yield " ".join(values)
     if name == "alias":
@@ -155,8 +222,27 @@ def _told(command: tuple[Word, ...]) -> Iterator[str]:
         yield from (found[1] for v in values if (found := _VALUE.match(v)))
         after = _AFTER[name]
         yield from (v for at, v in enumerate(values) if at and values[at - 1] in after)
-    if _INTERPRETERS.fullmatch(name):
-        yield from (found[2] for v in values for found in _QUOTED.finditer(v))
+    if name == "coreutils":
+        yield from (v.partition("=")[2] for v in values)
+    if _INTERPRETERS.fullmatch(name) and not (name == "sed" and _harmless_sed(values)):
+        yield from (text for v in values for text in _in_program(v))
+
+
+def _harmless_sed(values: list[str]) -> bool:
+    return all(
+        only_prints(v) for v in values if not v.startswith("-") and re.search(r"\W", v)
+    )
+
+
+def quoted(text: str) -> Iterator[str]:
+    """What stands in quotes in a program of whatever language."""
+    yield from (found[2] or found[4] for found in _QUOTED.finditer(text))
+
+
+def _in_program(text: str) -> Iterator[str]:
+    yield from quoted(text)
+    yield from (f[1] or f[2] for f in _ORDERS.finditer(text))
+    yield from (f[2] for f in _REPLACES.finditer(text))
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
@@ -166,7 +252,10 @@ def _loose_texts(script: Script) -> Iterator[str]:
         values = [w.text for w in command.words]
         yield from (v for v in values if re.search(r"[\s;|&]", v))
         if values and values[0] in ("echo", "printf"):
-            yield " ".join(v for v in values[1:] if not v.startswith("-"))
+            said = " ".join(v for v in values[1:] if not v.startswith("-"))
+            yield said
+            if timed := _TIMED.match(said):
+                yield said[timed.end() :]
 
 
 def _too_long(command: tuple[Word, ...]) -> bool:

@@ -25,6 +25,11 @@ _ARGUMENTS = frozenset({
     "special_variable_name", "variable_name", "regex", "extglob_pattern", "test_operator",
 })  # fmt: skip
 _GOES_ON = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
+# `PAGER`, `GIT_SSH_COMMAND` and the like.
+_NAMES_PROGRAM = re.compile(
+    r"(?:\w*_)?(?:PAGER|EDITOR|VISUAL|BROWSER|SHELL|COMMAND|ASKPASS|SSH|OPEN|CLOSE|ENV|RUNNER|"
+    r"WRAPPER|LAUNCHER|DIFF|TRACE)|LESS\w+|PS[0-4]"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -51,6 +56,7 @@ class Script(Struct, frozen=True):
     commands: tuple[Simple, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     texts: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()  # values of variables that name a program to run
     broken: bool = False
     bomb: bool = False  # a function that calls itself twice at once
 
@@ -67,6 +73,7 @@ def read(text: str) -> Script:
         found.commands + joined.commands,
         found.redirects + joined.redirects,
         found.texts + joined.texts,
+        found.settings + joined.settings,
         found.broken or joined.broken,
         found.bomb or joined.bomb,
     )
@@ -84,6 +91,7 @@ def _read(text: str) -> Script:
     nodes = list(_walk(root))
     known = _known(nodes)
     commands, redirects, texts = list[Simple](), list[Redirect](), list[str]()
+    settings = list[str]()
     for node in nodes:
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
@@ -97,12 +105,15 @@ def _read(text: str) -> Script:
                     )
             case "string" | "raw_string" | "ansi_c_string" | "heredoc_body":
                 texts.append(made.one(node, known))
+            case "variable_assignment":
+                settings += _setting(node, known)
             case _:
                 pass
     return Script(
         tuple(commands),
         tuple(redirects),
         tuple(t for t in texts if t),
+        tuple(settings),
         strange or root.has_error,
         any(_doubles(n) for n in nodes if n.type == "function_definition"),
     )
@@ -135,6 +146,14 @@ def _words(node: "Node", known: Known) -> Iterator[Word]:
             yield Word(child.type)
 
 
+def _setting(node: "Node", known: Known) -> Iterator[str]:
+    name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+    if name is None or value is None:
+        return
+    if _NAMES_PROGRAM.fullmatch((name.text or b"").decode(errors="replace")):
+        yield made.one(value, known).lstrip("|!- ")
+
+
 def _known(nodes: list["Node"]) -> Known:
     """Variables that the script gives one literal text, and never another."""
     found = dict[str, set[str]]()
@@ -157,7 +176,7 @@ def _known(nodes: list["Node"]) -> Known:
     return {
         name: text
         for name, texts in found.items()
-        if len(texts) == 1 and not made.MARKS.search(text := next(iter(texts)))
+        if len(texts) == 1 and not made.OPEN.search(text := next(iter(texts)))
     }
 
 

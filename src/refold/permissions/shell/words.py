@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 # Marks. No command that can be run holds these characters; `script` sees to it.
 GAP = "\x00"  # some text that nobody knows
 HOME = "\x05"
+HERE = "\x0e"  # the directory that a command runs in
 _BLANK = "\x06"  # where the shell splits a word
 STAR, QUERY, BRACKET = "\x01", "\x02", "\x03"  # unquoted globs
 _OPEN, _COMMA, _CLOSE = "\x04", "\x07", "\x08"
-MARKS = re.compile("[\x00-\x08]")
+MARKS = re.compile("[\x00-\x08\x0e]")
+_GLOBBED = re.compile(f"{BRACKET}[^]/]*]?|[{STAR}{QUERY}]")
 
 _BACK = str.maketrans(
     {STAR: "*", QUERY: "?", BRACKET: "[", _OPEN: "{", _COMMA: ",", _CLOSE: "}"}
@@ -37,7 +39,19 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", 
             "f": "\f", "v": "\v"}  # fmt: skip
 _MOST_WORDS = 500  # that braces may make
 
+_SELF = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
+_CHECKED = re.compile(r"\w+(?=:?\?)|(?:HOME|PWD)(?=:?-)")  # ${NAME:?said if unset}
+
 Known = Mapping[str, str]  # variables with the one text the script gives them
+
+
+# What may stand in the text of a variable: globs and homes are read again where it is used.
+OPEN = re.compile(f"[{GAP}{_BLANK}{_OPEN}{_COMMA}{_CLOSE}]")
+
+
+def blurred(value: str) -> str:
+    """`value` with gaps for all that it leaves open."""
+    return MARKS.sub(GAP, _GLOBBED.sub(GAP, value))
 
 
 class Word(Struct, frozen=True):
@@ -77,7 +91,7 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
     raw = (node.text or b"").decode(errors="replace")
     match node.type:
         case "word" | "number" | "command_name" if not node.named_child_count:
-            value = _ESCAPE.sub(_unescaped, raw)
+            value = _ESCAPE.sub(_unescaped, raw.replace("``", ""))
         case "raw_string":
             value = raw[1:-1]
         case "ansi_c_string":
@@ -90,6 +104,10 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
             value = _joined(node, known, quoted=quoted)
         case "simple_expansion" | "expansion":
             value = _variable(raw, known, quoted=quoted)
+        case "command_substitution" if _SELF.fullmatch(raw):
+            value = HERE
+        case "command_substitution" if re.fullmatch(r"`\s*`|\$\(\s*\)", raw):
+            value = ""
         case _:
             value = GAP if node.is_named else raw.translate(_SPECIAL)
     return value
@@ -111,15 +129,17 @@ def _joined(node: "Node", known: Known, *, quoted: bool) -> str:
 
 
 def _between(raw: bytes) -> str:
-    return raw.decode(errors="replace").replace("\\\n", "")
+    return raw.decode(errors="replace").replace("\\\n", "").replace("``", "")
 
 
 def _variable(raw: str, known: Known, *, quoted: bool) -> str:
     name = raw.removeprefix("$").strip("{}")
     if re.match(r"IFS\b", name):
         return " " if quoted else _BLANK
-    if name == "HOME":
-        return HOME
+    if found := _CHECKED.match(name):
+        name = found[0]
+    if name in ("HOME", "PWD") and name not in known:
+        return HOME if name == "HOME" else HERE
     if name not in known:
         return GAP
     value = known[name]
