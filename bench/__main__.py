@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 
-from bench import checkpoints, journal, sandbox, start, steps, wires
+from bench import checkpoints, journal, permissions, sandbox, start, steps, wires
 
 
 def main() -> None:
@@ -18,6 +18,7 @@ def main() -> None:
     )
     start.report(3 if chosen.quick else 10, chosen.peers)
     steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
+    permissions.report(10 if chosen.quick else 100)
     sandbox.report(10 if chosen.quick else 40, Path.cwd())
     checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)

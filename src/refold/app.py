@@ -125,6 +125,10 @@ class App:
         """What calls are judged by, besides the rules."""
         return self.workspace.facts()
 
+    def unread(self, path: str) -> str:
+        """Why a deny rule keeps this file from being read, or ""."""
+        return self.workspace.unread(path)
+
     def notices(self) -> tuple[str, ...]:
         """What a person has to be told at the start: above all, what does not protect them."""
         kept = (each.notice for each in self._snapshots.values() if each)

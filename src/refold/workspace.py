@@ -99,6 +99,10 @@ class Workspace:
         """From now on `rule` allows calls in this folder, in every session to come."""
         Folders(self._paths.folders).always(self._where.directory, rule)
 
+    def unread(self, path: str) -> str:
+        """Why a deny rule keeps this file, absolute, from being read, or ""."""
+        return self._unread(Real(os.path.realpath(path)))
+
     def close(self) -> None:
         self.commands.close()
 

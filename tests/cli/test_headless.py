@@ -325,6 +325,19 @@ def test_a_directory_that_was_added_belongs_to_the_workspace(
     assert (other / "a.txt").read_text() == "x"
 
 
+@pytest.mark.parametrize("what", [["plans"], ["sessions", "list"]])
+def test_an_empty_list_says_that_it_is_one(
+    workspace: Path, capfd: pytest.CaptureFixture[str], what: list[str]
+) -> None:
+    main(what)
+
+    out, err = capfd.readouterr()
+    assert (out, err) == (
+        "",
+        f"no {what[0]} in this directory (--all shows those of others)\n",
+    )
+
+
 def test_sessions_are_listed_shown_and_checked(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -333,7 +346,7 @@ def test_sessions_are_listed_shown_and_checked(
 
     main(["sessions", "list", "--json"])
     (row,) = documents(capfd.readouterr().out)
-    main(["sessions", "show", row["id"][:15]])
+    main(["sessions", "show", "last"])
     shown = capfd.readouterr().out
     main(["sessions", "show", row["id"], "--json"])
     events = documents(capfd.readouterr().out)

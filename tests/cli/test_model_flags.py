@@ -189,6 +189,20 @@ def test_pictures_are_seen_whether_they_are_flags_or_named_in_words(
     assert capfd.readouterr() == ("Hi.\n", "")
 
 
+@pytest.mark.parametrize("name", ["b.png", "link.png"])
+def test_a_picture_that_a_rule_keeps_back_is_not_sent(
+    name: str, served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.png").write_bytes(PNG + b"b.png")
+    (tmp_path / "link.png").symlink_to("b.png")
+
+    code = main(["-p", f"What is in @{name}?", "--deny", "read_file(**/b.png)"])
+
+    sent = json.dumps(served.bodies[0]["messages"])
+    assert (code, base64.b64encode(PNG).decode()[:8] in sent) == (0, False)
+    assert "was not sent: the rule read_file(**/b.png)" in capfd.readouterr().err
+
+
 def test_an_answer_of_a_shape_is_printed_and_told_as_data(
     served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -407,6 +407,7 @@ def test_a_replay_names_the_calls_that_would_get_another_verdict(
     before = {each: each.read_bytes() for each in journal.rglob("*") if each.is_file()}
 
     code, out, err = refold("replay", id_, "--rules", str(rules))
+    last = refold("replay", "last", "--rules", str(rules))
     rows = [
         json.loads(x)
         for x in refold("replay", id_, "--rules", str(rules), "--json")[1].splitlines()
@@ -414,6 +415,7 @@ def test_a_replay_names_the_calls_that_would_get_another_verdict(
 
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "4 calls, 2 would get another verdict"
+    assert last == (code, out, err)
     assert [
         (r["call"], r["then"]["decision"], r["now"]["decision"], r["now"]["rule"])
         for r in rows

@@ -52,6 +52,9 @@ def places(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             workspace.mkdir(parents=True)
             monkeypatch.chdir(workspace)
             monkeypatch.setenv("REFOLD_HOME", str(home / str(n)))
+            # strace strikes whoever is first, and bwrap and git are not meant.
+            monkeypatch.setenv("REFOLD_SANDBOX__PROFILE", "off")
+            monkeypatch.setenv("REFOLD_CHECKPOINTS", "false")
             yield workspace
 
     return fresh()

@@ -11,7 +11,7 @@ from refold.permissions.shell import git, programs
 _NAMES = [
     *programs.LOOKING, *programs.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
     "command", "git", "git", "git", "cd", "uniq", "sort", "xxd", "sed", "find", "tree", "rg",
-    "tee", "touch", "rm", "env", "xargs", "awk", "sh", "python3", "./x.sh", "/bin/ls", "man",
+    "tee", "touch", "rm", "env", "xargs", "awk", "awk", "awk", "ls", "grep", "sh", "python3", "./x.sh", "/bin/ls", "man",
 ]  # fmt: skip
 _FILES = [
     "f", "g.txt", "src", "src/a.py", "src/*.py", "./f", "*", "*.txt", ".", "..", "/etc/hostname",
@@ -28,6 +28,9 @@ _TRICKS = [
     "--pre ./x.sh", "--pre=./x.sh", "-O./x.sh", "--ext-diff", "--textconv", "--output PWNED",
     "-T .", "--compress-program=./x.sh", "-c core.pager=./x.sh", "-C d", "--files0-from=f", "-s 1",
     "-o PWNED", "-oPWNED", "--outp=PWNED", "-f x.sh", "-R", "-r", "-rn", "-la", "-n 2", "-5", "-u",
+    "'{print $1}'", "'{print > \"PWNED\"}'", "'{system(\"touch PWNED\")}'", "'/a|b/{print}'", "-F:",
+    "'\"touch PWNED\"|getline'", "'NR>1'", "'{print \"}\" > \"PWNED\"}'", "\\(", "\\)", "!", "$?",
+    "\"$?\"", "\"a$\"", "HEAD@{1}", "-C src", "--version", "--help", "*.py", "[f-g]*",
     "'import \"a\" as $x; .'", "--hostname-bin ./x.sh", "--format=%G?", "--stdin", "-w", "-v X",
 ]  # fmt: skip
 _OPERATORS = [

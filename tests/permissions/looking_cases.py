@@ -68,7 +68,41 @@ which python
 ls # what is there
 file f
 xxd f | head
+xxd -l 64 -c16 f
+tree -aL 2 -I x
+tree -L2
 cat ./-x
+awk '{print $1}' f
+awk -F: '{print $1}' f
+awk 'NR>=10 && NR<=20' f
+awk 'NR>5 {print $2, $NF}' f
+awk '/foo|bar/' f
+awk '{s+=$1} END {print s}' f
+ls -la | awk '{print $5}'
+ls *.py
+head -n 5 *.md
+wc -l *
+cat [a-c]*
+grep -l foo *.py
+ls -d */
+find . ! -name '*.py'
+find . \( -name "*.py" -o -name "*.js" \) -type f
+[ ! -f x ] && echo none
+grep "foo$" f
+grep -E "^(a|b)$|c" f
+ls x; echo "rc=$?"
+ls x; echo $?
+git -C src status
+git -C src log --oneline -3
+git show HEAD@{1}
+git stash show -p stash@{0}
+git diff-tree --no-commit-id --name-only -r HEAD
+python --version
+node -v
+ls --help
+rg --version
+base64 f
+join a b
 cat -- -x
 ls src/ 2>&1 | head
 basename /a/b/c.txt .txt
@@ -105,6 +139,13 @@ uniq a b
 uniq a*
 xxd a b
 xxd -r a
+xxd f -l1
+xxd -oo f -l1
+xxd -ac f x
+xxd -c f x y
+tree -Po x y
+tree -IPo x y z
+strings @f
 tree -o x
 tree -R -H . -L 1
 find . -fls x
@@ -181,7 +222,50 @@ env ls
 env
 xargs ls
 cat x | xargs rm
-awk 1 f
+awk 'BEGIN{system("touch PWNED")}'
+awk '{print > "PWNED"}' f
+awk '{print|"sh"}' f
+awk '{print "}" > "PWNED"}' f
+awk '/"/ {system("touch PWNED")} /"/' f
+awk '"touch PWNED"|getline' f
+awk 'BEGIN{ARGV[1]="/etc/passwd";ARGC=2} 1'
+awk '@load "x"' f
+awk -f x f
+awk -i inplace 1 f
+awk 1 /etc/passwd
+awk -v x=1
+awk *.awk f
+git -C .. status
+git -C / log
+git -C src diff ../../x
+git -C src -C .. status
+git -C src config a.b c
+git clone 'ext::sh -c x' y
+cargo --version
+yarn --version
+python --version x
+node -v -e x
+python -c x --version
+echo $?x > f
+cat $?
+sed -n "$?p" f
+! ls
+\( ls \)
+find . ! -delete
+find . \( -delete \)
+find . \! -exec x {} \;
+cat f@{1,2}
+cat @{a,b}
+cat "a$(x)"
+cat "a$[1]"
+cat "a${x}"
+cat "a$x"
+cat "$HOME"
+cat "$'x'"
+cat a$
+cat src/\*
+base64 a b
+join a b c
 man ls
 less f
 vi f

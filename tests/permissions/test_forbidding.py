@@ -21,6 +21,22 @@ FORMS = [
     "awk 'BEGIN{system(\"rm x\")}'", "cat <<'EOF' | sh\nrm x\nEOF", "xargs -I{} rm {}",
     "A='rm -rf x'; $A", "bash -c $'rm x'", "ls \r; rm x", "until rm x; do :; done",
     "select c in a; do rm x; done", "a=$(rm x)", "declare a=$(rm x)",
+    "env -S'rm x'", "env --split-string='rm x'", "setarch x86_64 rm x", "tini -- rm x",
+    "/lib64/ld-linux-x86-64.so.2 /bin/rm x", "uv run -- rm x", "npm exec -- rm x",
+    "npm exec -c 'rm x'", "poetry run rm x", "docker exec y rm x", "kubectl exec y -- rm x",
+    "nix-shell --run 'rm x'", "perf stat rm x", "coreutils --coreutils-prog=rm x",
+    "capsh -- -c 'rm x'", "sg y -c 'rm x'", "newgrp y <<< 'rm x'", "hyperfine 'rm x'",
+    "cargo watch -s 'rm x'", "PAGER='rm x' man ls", "GIT_SSH_COMMAND='rm x' git fetch",
+    "env EDITOR='rm x' git commit", "LESSOPEN='|rm x' less f", "split --filter='rm x' f",
+    "zip a b -T -TT 'rm x'", "less '+!rm x' f", "vim -c ':!rm x' f", "ed f <<< '!rm x'",
+    "gdb -ex 'shell rm x'", "sed '1e rm x' f", "sed 's/.*/rm x/e' f", "make --eval='y:;rm x'",
+    "expect -c 'spawn rm x'", "sqlite3 db '.shell rm x'", "psql -c '\\! rm x'",
+    "perl -e 'system qw(rm x)'", "ruby -e 'system %q(rm x)'", "php <<< '<?php system(\"rm x\");'",
+    "python3 <<E\nimport os; os.system('rm x')\nE", "echo 'rm x' | ssh host",
+    "python3 - <<'E'\nimport subprocess\nsubprocess.run(['rm', 'x'])\nE",
+    "echo '* * * * * rm x' | crontab -", "echo '@reboot rm x' | crontab -",
+    "cp /bin/rm y; ./y x", "ln -s /usr/bin/rm y && y x", "/bin/r[m] x", "r``m x", "r$()m x",
+    "sh -c \"sh -c 'sh -c rm'\"", "bundle exec rm x", "direnv exec . rm x",
 ]  # fmt: skip
 
 
@@ -54,7 +70,9 @@ def test_where_words_are_hidden_a_person_has_to_look(command: str) -> None:
         "find . -name rm", "npm run rm", "python -m pytest -k rm", 'echo "$X"',
         'for f in *.py; do wc -l "$f"; done', "grep -rn 'rm x' src | head",
         "cat <<EOF > f\nrm x\nEOF", "bash x.sh", "cd $D && make", "tar cf a.tar rm",
-        "git checkout $B",
+        "git checkout $B", "docker rm x", "npm test -- rm", "git log --grep='rm x'",
+        "sed -i 's/rm //' f", "sed -n '/rm x/p' f", "awk '/rm/' f", "cp rm.txt x",
+        "python3 - <<E\nprint('form')\nE", "EDITOR=vim git commit", "uv add rm", "ls /bin/rm",
     ],
 )  # fmt: skip
 def test_a_deny_rule_leaves_namesakes_and_mere_words_alone(command: str) -> None:

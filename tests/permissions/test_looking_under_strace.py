@@ -27,7 +27,7 @@ RUN = re.compile(r'execve\("(.*?)", \[(.*)\].*\) = 0')
 CONNECTED = re.compile(r"connect\(.*")
 MAY_RUN = {
     *programs.LOOKING, *programs.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
-    "git", "bash", "sh", "dash",
+    "git", "bash", "sh", "dash", "awk", "mawk", "gawk", *programs.TELLING,
 }  # fmt: skip
 
 pytestmark = [
@@ -48,6 +48,8 @@ def workspace(tmp_path: Path) -> Path:
     (found / "f").write_text("b\na\nfoo\n")
     (found / "g.txt").write_text("x 1\ny 2\n")
     (found / "src" / "a.py").write_text("print(1)\n")
+    (found / "--output=PWNED").write_text("a\n")
+    (found / "-exec").write_text("a\n")
     (found / "x.sh").write_text("#!/bin/sh\ntouch PWNED\ncat\n")
     (found / "x.sh").chmod(0o755)
     (found / "link").symlink_to("f")

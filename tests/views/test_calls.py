@@ -143,7 +143,7 @@ def test_a_tool_nobody_knows_is_shown_with_all_it_was_given() -> None:
             {"path": "a.py", "edits": [
                 {"old": "one\ntwo", "new": "one\n2"}, {"old": "x", "new": "y", "all": True},
             ]},
-            ["  a.py", "   one", "  -two", "  +2", "  -x", "  +y", '  {"all":true}'],
+            ["  a.py", "   one", "  -two", "  +2", "  -x", "  +y", '  all: true'],
         ),
         (
             "apply_patch",

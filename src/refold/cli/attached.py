@@ -5,6 +5,7 @@ the words go out all the same.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +22,20 @@ class Attached(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def attached(words: str, directory: str) -> Attached:
-    """The pictures that `words` name, relative to `directory`."""
+def attached(words: str, directory: str, unread: Callable[[str], str]) -> Attached:
+    """The pictures that `words` name, relative to `directory`.
+
+    `unread` says why a file may not be read, or "": a rule holds behind this door, too.
+    """
     pictures: list[Picture] = []
     problems: list[str] = []
     for quoted, plain in _NAMED.findall(words):
         name = quoted or plain.rstrip(".,;:!?)")
         path = Path(directory, Path(name).expanduser())
         if not name.lower().endswith(_ENDINGS) or not path.is_file():
+            continue
+        if why := unread(str(path)):
+            problems.append(f"{name!r} was not sent: {why}")
             continue
         try:
             pictures.append(picture_file(path, name))

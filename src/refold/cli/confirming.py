@@ -9,4 +9,12 @@ def confirmed(question: str) -> bool:
     if not all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout)):
         return True
     write(f"{question} [y/N] ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return said_yes()
+
+
+def said_yes() -> bool:
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        write("\n")  # the shell's prompt is not to stand behind the question
+        raise

@@ -72,7 +72,9 @@ class Desk:
                 await self._steer(order)
 
     async def say(self, order: UserMessage, shown: Sequence[Picture] = ()) -> None:
-        named, problems = attached(order.text, self._session.view.about.directory)
+        named, problems = attached(
+            order.text, self._session.view.about.directory, self._app.unread
+        )
         for problem in problems:
             sys.stderr.write(f"refold: {problem}\n")
         await self._session.inbox.say(

@@ -49,7 +49,8 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(_tell_notices, app)
-                    timed_out = await _turn(session, words, shown, out, found.timeout)
+                    sent = (*shown, *_named(words, session, app))
+                    timed_out = await _turn(session, words, sent, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
                 out.broken(first(error), session, time.monotonic() - began)
                 raise
@@ -60,6 +61,13 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
             return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
     finally:
         await app.aclose()
+
+
+def _named(words: str, session: Session, app: App) -> Sequence[Picture]:
+    found, problems = attached(words, session.view.about.directory, app.unread)
+    for problem in problems:
+        sys.stderr.write(f"refold: {problem}\n")
+    return found
 
 
 async def _tell_notices(app: App) -> None:
@@ -83,10 +91,7 @@ async def _turn(
             f"refold: the journal was damaged at its end; lost: {session.lost}\n"
         )
     if words:
-        named, problems = attached(words, session.view.about.directory)
-        for problem in problems:
-            sys.stderr.write(f"refold: {problem}\n")
-        await session.inbox.say(words, pictures=(*shown, *named))
+        await session.inbox.say(words, pictures=shown)
     async with anyio.create_task_group() as group:
         group.start_soon(out.follow, watch.frames(), session)
         group.start_soon(_heed_signals, session)

@@ -8,6 +8,7 @@ from functools import partial
 import anyio
 
 from refold.app import App
+from refold.cli.confirming import said_yes
 from refold.cli.opening import app_of, open_session, pictures, settings_of
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
@@ -44,7 +45,7 @@ def _ask_about_the_folder(found: Namespace) -> None:
     sys.stdout.write("".join(f"  {line}\n" for line in in_words(here.project)))
     sys.stdout.write("\nTrust these settings? They count until they change. [y/N] ")
     sys.stdout.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if said_yes():
         Folders(paths(os.environ).folders).trust(here.project)
     else:
         sys.stdout.write("They do not count.\n")
@@ -82,6 +83,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         effort=app.settings.effort,
         mode=app.settings.permission_mode,
         facts=app.facts,
+        unread=app.unread,
         always=app.workspace.always,
         saved_in=str(app.paths.folders),
         snapshots=lambda view: app.snapshots(view.about.id),

@@ -1,6 +1,7 @@
 """`refold plans`: the plans that were made in this directory, newest first."""
 
 import os
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -32,13 +33,18 @@ def run(found: Namespace) -> int:
     home = Home(paths(os.environ).data / "sessions")
     if found.name:
         return _show(*_named(home, found.name), as_json=found.json)
+    shown = 0
     for session, plan in _all(home, everywhere=found.all):
+        shown += 1
         if found.json:
             _line(session, plan)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.at))
             title = on_one_line(plan.title)
             write(f"{session.id}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
+    if not shown and not found.json:
+        hint = "" if found.all else " in this directory (--all shows those of others)"
+        sys.stderr.write(f"no plans{hint}\n")
     return 0
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from refold.cli.opening import here
 from refold.cli.out import write
-from refold.cli.reading import entries, folded
+from refold.cli.reading import entries, folded, named
 from refold.config.paths import paths
 from refold.journal.check import check
 from refold.journal.fold import View, fold
@@ -26,11 +26,11 @@ def run(found: Namespace) -> int:
         case "list":
             return _list(home, everywhere=found.all, as_json=found.json)
         case "show":
-            return _show(home.find(found.id), as_json=found.json)
+            return _show(named(home, found.id), as_json=found.json)
         case "requests":
-            return _requests(home.find(found.id), found.number, as_json=found.json)
+            return _requests(named(home, found.id), found.number, as_json=found.json)
         case _:
-            return _check(home.find(found.id), as_json=found.json)
+            return _check(named(home, found.id), as_json=found.json)
 
 
 def _list(home: Home, *, everywhere: bool, as_json: bool) -> int:

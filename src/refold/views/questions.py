@@ -156,7 +156,8 @@ def _changes(edits: list[object], room: int) -> Iterator[Line]:
                 yield from _change(old, new, room)
                 given = cast("dict[str, object]", edit)
                 if more := {k: v for k, v in given.items() if k not in ("old", "new")}:
-                    yield from _block(_text(more), room, "plain")
+                    said = (f"{on_one_line(k)}: {_text(v)}" for k, v in more.items())
+                    yield from _block(", ".join(said), room, "plain")
             case _:
                 yield from _block(_text(edit), room, "plain")
 

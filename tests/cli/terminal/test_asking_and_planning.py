@@ -156,6 +156,19 @@ def test_a_stop_at_a_question_is_said_once_and_then_for_the_turn(
     ]  # fmt: skip
 
 
+def test_what_a_person_refused_is_not_said_again_however_many_they_were(
+    evening: Evenings,
+) -> None:
+    other = ("bash", '{"command": "touch other"}')
+    tonight = evening([RUN, other, READ], "So be it.")
+
+    rows = tonight.tell("go", "n", "not this", "n", "")
+
+    assert [row for row in rows if row.startswith(("  └", "●"))] == [
+        "  └ no: not this", "  └ no", "● read_file hello.py", "  └ read hello.py, 4 lines",
+    ]  # fmt: skip
+
+
 def test_what_was_answered_is_not_said_again_as_a_result(evening: Evenings) -> None:
     tonight = evening([ASK], [RUN], "Thank you.")
 
@@ -347,6 +360,12 @@ def test_a_plan_judged_elsewhere_is_taken_back_and_carried_out(evening: Evenings
 
     assert "  └ answered elsewhere\n" in tonight.out.getvalue()
     assert "Carried out." in tonight.out.getvalue()
+
+
+def test_a_wrong_mode_is_told_the_name_that_is_shown_elsewhere(evening: Evenings) -> None:
+    rows = evening().tell("/mode rules")
+
+    assert "'rules' is no mode. Did you mean rules-only?" in rows
 
 
 def test_modes_have_aliases_and_wrong_ones_name_the_nearest(evening: Evenings) -> None:

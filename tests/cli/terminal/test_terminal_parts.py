@@ -195,6 +195,16 @@ def test_a_status_is_taken_back_before_anything_stays() -> None:
     assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
 
 
+def test_a_line_of_a_list_goes_on_below_its_words() -> None:
+    out = io.StringIO()
+    screen = Screen(out, Look(moves=True, room=lambda: 16))
+
+    screen.say("  /mode  how much runs")
+    screen.say("how much runs unasked")
+
+    assert out.getvalue() == "  /mode  how\n    much runs\nhow much runs\nunasked\n"
+
+
 def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
     out = io.StringIO()
     screen = Screen(out, Look())

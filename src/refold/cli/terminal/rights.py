@@ -104,5 +104,9 @@ def _named(text: str) -> Mode:
     if (found := rights.MODES.get(text)) is not None:
         return found
     near = get_close_matches(text.lower(), rights.MODES, 1, 0.5)
-    hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(MODES)}."
+    hint = (
+        f"Did you mean {rights.MODES[near[0]]}?"
+        if near
+        else f"There are {', '.join(MODES)}."
+    )
     raise BadInput(f"{text!r} is no mode. {hint}")

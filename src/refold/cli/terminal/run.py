@@ -224,7 +224,7 @@ class Conversation:
         self, words: str, pictures: Sequence[Picture] = (), *, seen: bool = False
     ) -> None:
         key = next(self._keys)
-        found = with_pictures(words, self.session, self.screen)
+        found = with_pictures(words, self.session, self.screen, self.around.unread)
 
         async def said() -> View:
             shown = (*pictures, *found)

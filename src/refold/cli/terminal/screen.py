@@ -37,7 +37,9 @@ class Screen:
     def line(self, line: Line) -> None:
         self.fresh()
         room = self.room if self.look.moves else sys.maxsize
-        self.pieces((*fitted(line, room), ("plain", "\n")))
+        text = "".join(text for _, text in line)
+        indent = len(text) - len(text.lstrip(" "))
+        self.pieces((*fitted(line, room, indent + 2 if indent else 0), ("plain", "\n")))
 
     def lines(self, lines: Iterable[Line]) -> None:
         for line in lines:

@@ -59,7 +59,7 @@ class Showing:
         self._screen, self._around, self._view = screen, around, view
         self._calls: dict[str, ToolCall] = {}
         self._last = ""  # the call whose line was printed last, with nothing after it
-        self._put = ""  # the call whose question was printed last, until it runs
+        self._put: set[str] = set()  # calls that were asked about here, until they run
         self._denied: dict[str, str] = {}  # by the rules, and why
         self._dense = False  # the last thing printed was a call with a short result
         self._doing = Doing(clock, screen.look.sign("wheel"))
@@ -88,7 +88,8 @@ class Showing:
     def asked(self, call_id: str) -> None:
         """A question about this call was printed, and stands for its line."""
         self._doing.now("")
-        self._put, self._last, self._dense = call_id, call_id, False
+        self._put.add(call_id)
+        self._last, self._dense = call_id, False
 
     def _event(self, entry: Entry) -> None:
         match entry.event:
@@ -194,7 +195,7 @@ class Showing:
     def _started(self, call_id: str) -> None:
         call = self._calls.get(call_id)
         if call is None or call.name != ASK_USER:
-            self._put = ""
+            self._put.discard(call_id)
         tool = self._around.tool(call.name) if call else None
         # Looks that run side by side are over at once: theirs stand with their results.
         if len(self._calls) == 1 or not (tool and tool.effect.repeatable):
@@ -205,27 +206,20 @@ class Showing:
         call = self._calls.get(call_id)
         if call is None or self._last == call_id:
             return
-        said = label(call, self._around.tool(call.name))
-        name, _, rest = said.partition(" ")
-        room = self._screen.room - len(name) - 4
-        sign = self._screen.look.sign("call")
         if not self._dense:  # short calls in a row stand close together
             self._screen.gap()
-        self._screen.line(
-            (("accent", f"{sign} "), ("strong", name), ("plain", f" {cut(rest, room)}"))
-        )
+        _call(label(call, self._around.tool(call.name)), self._screen)
         self._last, self._dense = call_id, False
 
     def _ended(self, end: Ended) -> None:
         self._doing.no_tail(end.call_id)
-        # What came of a question was said below it; a plan is shown whole at once.
-        said = self._put == self._last == end.call_id or isinstance(end.control, PlanReady)
-        self._announce(end.call_id)
         why, where = self._denied.pop(end.call_id, ""), self._view().about.directory
         lines = result(end, self._screen.room - 4, where, why)
-        if not said:
-            self._screen.under(lines)
-        self._put = ""
+        if end.call_id not in self._put:  # what came of a question was said below it
+            self._announce(end.call_id)
+            # A plan is shown whole at once.
+            self._screen.under([] if isinstance(end.control, PlanReady) else lines)
+        self._put.discard(end.call_id)
         self._last, self._dense = "", len(lines) == 1
         self._calls.pop(end.call_id, None)
         if not self._view().talk.calls:
@@ -251,6 +245,13 @@ class Showing:
         waiting, self._instead = self._instead, []
         for words in waiting:
             self._said(words)
+
+
+def _call(said: str, screen: Screen) -> None:
+    name, _, rest = said.partition(" ")
+    shown = f" {cut(rest, screen.room - len(name) - 4)}" if rest else ""
+    sign = screen.look.sign("call")
+    screen.line((("accent", f"{sign} "), ("strong", name), ("plain", shown)))
 
 
 def _notice(entry: Entry, screen: Screen) -> None:

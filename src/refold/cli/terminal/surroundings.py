@@ -54,6 +54,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     effort: Effort = ""  # until a person chooses another
     mode: Mode = "default"  # until a person chooses another
     facts: Callable[[], Facts] = Facts
+    unread: Callable[[str], str] = lambda _: ""  # why a file may not be read, or ""
     always: Callable[[str], None] | None = None
     saved_in: str = ""
     snapshots: Callable[[View], Snapshots | None] = _no_snapshots

@@ -50,6 +50,7 @@ class Work:
         self._showing = Showing(screen, around, lambda: session.view, anyio.current_time)
         self._floor = Floor(lively=reading.lively)
         self._asker = Asker(session, around, screen, reading)
+        self._unread = around.unread
         self.under_way = False
         self.unsaid = ""  # a command that was typed too early
         self._pressed_at = -math.inf
@@ -181,7 +182,7 @@ class Work:
             self.unsaid = words
             self._screen.say(f"after this turn: {visible(words.strip())}", "dim")
         else:
-            shown = with_pictures(words, self._session, self._screen)
+            shown = with_pictures(words, self._session, self._screen, self._unread)
             await self._session.inbox.say(words, pictures=shown)
 
     @asynccontextmanager
@@ -214,9 +215,11 @@ class Work:
         told.set()
 
 
-def with_pictures(words: str, session: Session, screen: Screen) -> Sequence[Picture]:
+def with_pictures(
+    words: str, session: Session, screen: Screen, unread: Callable[[str], str]
+) -> Sequence[Picture]:
     """The pictures that the words name, and a line about each."""
-    pictures, problems = attached(words, session.view.about.directory)
+    pictures, problems = attached(words, session.view.about.directory, unread)
     for picture in pictures:
         screen.say(f"shown to the model: {on_one_line(picture.name)}", "dim")
     for problem in problems:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from refold.permissions.shell import programs
 from refold.permissions.shell.options import form, sort_out
 from refold.permissions.shell.running import SHELLS
-from refold.permissions.shell.scripts import only_prints, tested
+from refold.permissions.shell.scripts import only_computes, only_prints, tested
 
 # Whole words, and letters of short options.
 _WORDS: dict[str, str] = {
@@ -32,7 +32,6 @@ _WORDS: dict[str, str] = {
     "date": "--set -s",
     "file": "--compile --preserve-date -C -p",
     "hostname": "--file --boot -F -b",
-    "gh": "--pager",
     "ssh": "-o -F -E -D -L -R -w",
     "scp": "-o -F -S -D",
     "sftp": "-o -F -S -D -b",
@@ -40,7 +39,9 @@ _WORDS: dict[str, str] = {
     "curl": "--output --output-dir --remote-name --remote-name-all --remote-header-name "
     "--config --upload-file --dump-header --cookie-jar --trace --trace-ascii --stderr "
     "--libcurl --etag-save --hsts --alt-svc --create-dirs --data --form --proxy --netrc-file "
-    "-o -O -K -T -D -c -J -d -F -x",
+    "--data-binary --data-ascii --data-urlencode --json --url-query --cert --key --engine "
+    "--unix-socket --cookie --form-string --preproxy --socks4 --socks5 --doh-url --variable "
+    "-o -O -K -T -D -c -J -d -F -x -E -b",
     "wget": "--output-document --output-file --append-output --directory-prefix --execute "
     "--input-file --use-askpass --post-file --body-file --config --save-cookies --warc-file "
     "--rejected-log -O -o -a -P -e -i",
@@ -50,7 +51,23 @@ _WORDS: dict[str, str] = {
     "--shell --call exec x explore edit set config",
     "pnpm": "--script-shell --dir --shell-mode exec dlx config",
     "yarn": "--cwd --use-yarnrc exec dlx config",
-    "pytest": "--basetemp --confcutdir --rootdir",
+    "pytest": "--basetemp --confcutdir --rootdir --junitxml --junit-xml --log-file --pastebin "
+    "--pdbcls --report-log",
+    "docker": "exec run --host --config -H",
+    "podman": "exec run --remote --url",
+    "kubectl": "exec --kubeconfig",
+    "poetry": "run",
+    "bundle": "exec",
+    "composer": "exec",
+    "gh": "alias extension --pager",
+    "tcpdump": "-z -w",
+    "nmap": "--script -oN -oX -oG -oA -oS",
+    "cmake": "-P -E",
+    "eslint": "--rulesdir --resolve-plugins-relative-to --output-file -o",
+    "gradle": "--init-script -I",
+    "helm": "--post-renderer",
+    "gpg": "--output -o",
+    "rake": "--rakefile --require --execute -f -r -e",
     "go": "-exec -toolexec -vettool -o -overlay -modfile generate env tool",
     "cargo": "--config --manifest-path --target-dir -Z",
     "gcc": "-wrapper -fplugin -specs -B",
@@ -102,6 +119,9 @@ _GIT = [
     "--tree-filter",
     "--env-filter",
     "--gpg-sign",
+    "--output-directory",
+    "--contents",
+    "--local-user",
 ]
 _GIT_SUBCOMMANDS = frozenset((
     "config", "bisect", "submodule", "filter-branch", "difftool", "mergetool", "daemon",
@@ -109,6 +129,11 @@ _GIT_SUBCOMMANDS = frozenset((
 ))  # fmt: skip
 _GIT_SHORT = {
     "grep": "O",
+    "archive": "o",
+    "format-patch": "o",
+    "commit": "S",
+    "tag": "su",
+    "help": "wmi",
     "ls-remote": "u",
     "clone": "uc",
     "rebase": "x",
@@ -122,7 +147,7 @@ _WRAPPERS = frozenset({
     "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
     "strace", "ltrace", "watch", "entr", "busybox", "toybox", "chroot", "unshare", "nsenter",
     "bwrap", "firejail", "flock", "script", "runuser", "setpriv", "systemd-run", "taskset",
-    "unbuffer", "fakeroot", "npx", "uvx", "pnpx", "bunx", "at", "batch", "time", "coproc",
+    "unbuffer", "fakeroot", "tmux", "screen", "npx", "uvx", "pnpx", "bunx", "at", "batch", "time", "coproc",
 })  # fmt: skip
 # Built-ins that evaluate their words, or change what later words mean.
 _EVALUATING = frozenset({
@@ -132,8 +157,13 @@ _EVALUATING = frozenset({
     "pushd", "popd", "dirs", "umask", "ulimit", "caller", "return", "break", "continue",
 })  # fmt: skip
 _AWKS = frozenset(("awk", "gawk", "mawk", "nawk", "original-awk"))
-_AWK_ACTS = re.compile(r"system|getline|[|>]|@|close|printf?[^;}]*>|ENVIRON|FS=")
 _WRITERS = frozenset(("tee", "sponge", "dd", "install", "truncate", "patch"))
+# Words by which a program is told to run or write something.
+_ORDERS = {
+    "sqlite3": r"\s*\.(?!tables|schema|dump|help|headers|mode)", "psql": r".*\\",
+    "mysql": r".*(?:\\!|\bsystem\b|\bsource\b)", "less": r"\+", "vim": r"\+", "vi": r"\+",
+    "nvim": r"\+", "curl": r".*%output|@", "nc": r"-[A-Za-z]*[ec]",
+}  # fmt: skip
 _NUMBERED = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+")
 
 
@@ -154,8 +184,33 @@ def dangerous(words: Sequence[str], free: int) -> bool:
         or (name in _AWKS and _awk(words, free))
         or (name in _WRAPPERS and _wrapped(words, free))
         or _second_file(name, words)
-        or any(_named(w, _WORDS[name].split()) for w in words[free:] if name in _WORDS)
+        or (
+            name in _ORDERS
+            and any(re.match(_ORDERS[name], w, re.DOTALL) for w in words[free:])
+        )
+        or (name in _WORDS and _told(name, words, free))
     )
+
+
+def _told(name: str, words: Sequence[str], free: int) -> bool:
+    listed = _WORDS[name].split()
+    # Words that are no options are its own only where the first such word stands.
+    first = next((at for at, w in enumerate(words) if at and not w.startswith("-")), 0)
+    quiet = _to_nowhere(words) if name == "curl" else ()
+    return any(
+        _named(words[at], listed)
+        for at in range(free, len(words))
+        if at not in quiet and (at == first or words[at].startswith("-"))
+    )
+
+
+def _to_nowhere(words: Sequence[str]) -> Sequence[int]:
+    """`-o /dev/null`, perhaps with other letters before the `o`."""
+    return [
+        at
+        for at, word in enumerate(words[:-1])
+        if words[at + 1] == "/dev/null" and re.fullmatch(r"-[fgiIkLsSv]*o|--output", word)
+    ]
 
 
 def _named(word: str, listed: Sequence[str]) -> bool:
@@ -197,6 +252,8 @@ def _git(words: Sequence[str], free: int) -> bool:
     letters = set(_GIT_SHORT.get(command, ""))
     return any(
         (w.startswith("--") and _named(w, _GIT))
+        or "::" in w.partition("/")[0]
+        or "%G" in w
         or (w.startswith("-") and not w.startswith("--") and letters & set(w[1:]))
         for w in words[max(free, at + 1) :]
     )
@@ -229,12 +286,25 @@ def _sed(words: Sequence[str], free: int) -> bool:
 
 
 def _awk(words: Sequence[str], free: int) -> bool:
-    return any(_AWK_ACTS.search(w) or (w.startswith("-") and w[1:2] not in ("F", "v"))
+    return any(not only_computes(w) or (w.startswith("-") and w[1:2] not in ("F", "v"))
                for w in words[free:])  # fmt: skip
 
 
 def _test(words: Sequence[str], _free: int) -> bool:
     return tested(words[1:-1] if words[0] == "[" else words[1:]) is None
+
+
+def _date(words: Sequence[str], free: int) -> bool:
+    return any(w[:1] not in ("-", "+") and words[at - 1] != "-d"
+               for at, w in enumerate(words[free:], free))  # fmt: skip
+
+
+def _pytest(words: Sequence[str], free: int) -> bool:
+    """A plug-in is code that is run; `no:` leaves one out."""
+    after = zip(words[free:], [*words[free + 1 :], ""], strict=True)
+    return any(w == "-p" and not value.startswith("no:") for w, value in after) or any(
+        re.match(r"-p(?!no:).|--debug=", w) for w in words[free:]
+    )
 
 
 def _printf(words: Sequence[str], free: int) -> bool:
@@ -253,6 +323,8 @@ def _tar(words: Sequence[str], free: int) -> bool:
 _OWN_WAY: dict[str, Callable[[Sequence[str], int], bool]] = {
     "git": _git,
     "sed": _sed,
+    "date": _date,
+    "pytest": _pytest,
     "test": _test,
     "[": _test,
     "printf": _printf,

@@ -4,6 +4,7 @@ Git runs programs that a repository's configuration names, even for `git status`
 So this holds only inside a sandbox that neither writes nor reaches a network.
 """
 
+import re
 from collections.abc import Sequence
 
 from refold.permissions.shell.options import Given, form, sort_out
@@ -42,6 +43,9 @@ LOOKING: dict[str, str] = {
     "log": _LOG,
     "show": _LOG,
     "rev-list": _LOG,
+    "diff-tree": _DIFF + "-rtmc --no-commit-id --root --cc",
+    "name-rev": "--name-only --tags --always --all --refs=",
+    "count-objects": "-vH --verbose --human-readable",
     "shortlog": "-nsec --numbered --summary --email --committer --group= --format= --all "
     "--no-merges --merges --since= --until= --after= --before= --author=",
     "blame": "-lestpwfnbc -L: -M? -C? --root --porcelain --line-porcelain --incremental "
@@ -136,6 +140,7 @@ _RUNNING = frozenset(
     ("config", "filter-branch", "difftool", "mergetool", "hook", "send-email")
 )
 _STEERING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
+_HELPER = re.compile(r"(?:ext|fd)::")
 _READS_SETTINGS = frozenset(("--get", "--list", "-l", "--get-all", "--get-regexp"))
 
 
@@ -152,6 +157,8 @@ def steers(words: Sequence[str]) -> str:
         return command
     if command in ("bisect", "submodule") and rest[:1] in (["run"], ["foreach"]):
         return f"{command} {rest[0]}"
+    if remote := next((w for w in words if _HELPER.match(w)), ""):
+        return remote
     letters = set(_STEERING_LETTERS.get(command, ""))
     return next((w for w in rest if _begins(w) or _short(w, letters)), "")
 

@@ -7,6 +7,7 @@ import posixpath
 import re
 
 from refold.permissions.facts import Facts, below
+from refold.permissions.shell import programs
 from refold.permissions.shell.named import places_of
 from refold.permissions.shell.running import Running, name_of
 from refold.permissions.shell.words import (
@@ -95,8 +96,8 @@ def catastrophe(found: Running, cwd: str, facts: Facts) -> str:
     if found.bomb:
         return "it starts itself over and over"
     places = places_of(found, cwd, facts)
-    if any(
-        _PROGRAMS_REMOVE.search(v) for c in found.commands for v in (w.value for w in c)
+    if found.quoted and any(
+        _PROGRAMS_REMOVE.search(w.value) for c in found.commands for w in c
     ):
         for text in found.quoted:
             if text.startswith(("/", "~", ".")) and (grave := _target(text, places, facts)):
@@ -129,6 +130,8 @@ def _grave(
         and all(v.startswith("-") for v in values)
     ):
         values = [*values, "."]
+    if piped and name in ("echo", "printf"):
+        values = [piece for v in values for piece in re.split(r"\s+|\\n", v)]
     if _removes(name, values, piped=piped):
         for value in values:
             if grave := _target(value, places, facts):
@@ -139,7 +142,7 @@ def _grave(
 def _of_the_machine(name: str, values: list[str]) -> str:
     if name in _FATAL or name.startswith("mkfs"):
         return f"it runs {name}"
-    if name == "crontab" and values != ["-l"]:
+    if name == "crontab" and values and "-l" not in values:
         return "it changes what the machine runs by the clock"
     stops = name == "systemctl" and _STOPS & set(values)
     if stops or (name == "init" and values[:1] in (["0"], ["6"])):
@@ -154,11 +157,18 @@ def _removes(name: str, values: list[str], *, piped: bool) -> bool:
     if name == "find":
         every = [at for at, v in enumerate(values) if v in ("*", STAR)]
         chosen = {v for at, v in enumerate(values) if at + 1 not in every}
-        return (piped or any(v in _FOUND for v in values)) and not _CHOOSING & chosen
+        acts = piped or any(map(_acts, values, [*values[1:], ""]))
+        return acts and not _CHOOSING & chosen
     if piped and name in ("ls", "echo", "printf"):
         return True
     recurses = name in _RECURSES and (_recursive(values) or "/" in values)
     return name in _REMOVES or recurses or bool(MARKS.search(name))
+
+
+def _acts(word: str, following: str) -> bool:
+    if word in _FOUND and word != "-delete":
+        return following not in programs.LOOKING and following not in programs.SEARCHING
+    return word == "-delete"
 
 
 def _recursive(values: list[str]) -> bool:

@@ -16,7 +16,7 @@ from refold.permissions.shell import programs
 from refold.permissions.shell.git import sort_out_git
 from refold.permissions.shell.options import Given, form, sort_out
 from refold.permissions.shell.plain import Part, Word, plain
-from refold.permissions.shell.scripts import only_prints, tested
+from refold.permissions.shell.scripts import only_computes, only_prints, tested
 
 _MOST_PLACES = 16
 _ANYWHERE = ("/dev/null", "-")
@@ -24,7 +24,7 @@ _HIDDEN_GLOB = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
 _GLOB = re.compile(r"[*?\[]")
 # Here words after `--` are no operands, or a glob could make them something else.
 _STRICT_ABOUT_GLOBS = frozenset(
-    ("sed", "jq", "find", "date", "test", "[", "printf", "type")
+    ("sed", "awk", "gawk", "mawk", "jq", "find", "date", "test", "[", "printf", "type")
 )
 
 
@@ -97,7 +97,9 @@ def _problem(
         return "its words stand for files that are not known before it runs"
     if any(word.glob and _HIDDEN_GLOB.search(word.value) for word in part.words):
         return "its words may stand for hidden files"
-    if any(w.loose for w in part.words) and not _after_dashes(part):
+    if any(w.loose for w in part.words) and not (
+        name in programs.MEEK or _after_dashes(part)
+    ):
         return "a file's name could be taken for an option"
     named = [part.words[at] for at in files.at] or [Word(".")]
     for word in named:
@@ -132,6 +134,10 @@ def _after_dashes(part: Part) -> bool:
 def files_of(part: Part, facts: Facts) -> Files:
     """Its words that are files, if it is a command of the table in a known form."""
     name, words = part.values[0], part.values[1:]
+    if len(words) == 1 and _tells(name, words[0], facts):
+        return Files()
+    if name == "strings" and any(word.startswith("@") for word in words):
+        return Files(problem="strings may be told by a file what to read")
     if name in programs.LOOKING:
         takes = form(programs.LOOKING[name])
         if takes.at_most is not None and any(w.glob for w in part.words):
@@ -150,6 +156,16 @@ def files_of(part: Part, facts: Facts) -> Files:
     if name in programs.SEARCHING:
         return _searching(name, words)
     return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
+
+
+def _tells(name: str, word: str, facts: Facts) -> bool:
+    """Does it only say what it is?"""
+    if word in programs.TELLING.get(name, ()):
+        return facts.sandboxed
+    known = (
+        name in programs.LOOKING or name in programs.SEARCHING or name in ("sed", "find")
+    )
+    return known and word in ("--version", "--help")
 
 
 def _found(name: str, given: Given, *, names_files: bool = True, skip: int = 0) -> Files:
@@ -177,6 +193,14 @@ def _sed(words: Sequence[str], _facts: Facts) -> Files:
     if not given.problem and not (scripts and all(map(only_prints, scripts))):
         return Files(problem="this script of sed is not known to print only")
     return _found("sed", given, skip=0 if given.values else 1)
+
+
+def _awk(words: Sequence[str], _facts: Facts) -> Files:
+    given = sort_out(words, form(programs.AWK))
+    scripts = [words[at] for at in given.others[:1]]
+    if not given.problem and not (scripts and only_computes(scripts[0])):
+        return Files(problem="this program of awk is not known to print only")
+    return _found("awk", given, skip=1)
 
 
 def _find(words: Sequence[str], _facts: Facts) -> Files:
@@ -208,10 +232,16 @@ def _date(words: Sequence[str], _facts: Facts) -> Files:
 def _git(words: Sequence[str], facts: Facts) -> Files:
     if not facts.sandboxed:
         return Files(problem="git may run what the repository's settings name")
-    skipped, given = sort_out_git(["git", *words])
+    elsewhere = 2 if words[:1] == ["-C"] else 0
+    skipped, given = sort_out_git(["git", *words[elsewhere:]])
     if given.problem:
         return Files(problem=f"git {given.problem} is not known to look only")
-    return Files([at + skipped for at in given.others])
+    at = [other + skipped + elsewhere for other in given.others]
+    if not elsewhere:
+        return Files(at)
+    if any(words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in at):
+        return Files(problem="git -C may look somewhere else")
+    return Files([2, *at])
 
 
 def _test(words: Sequence[str], _facts: Facts) -> Files:
@@ -245,6 +275,7 @@ def _command(words: Sequence[str], _facts: Facts) -> Files:
 
 _OWN_WAY: dict[str, Callable[[Sequence[str], Facts], Files]] = {
     "sed": _sed,
+    **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
     "find": _find,
     "date": _date,
     "git": _git,

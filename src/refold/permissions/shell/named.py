@@ -62,6 +62,8 @@ class Named(Struct, frozen=True):
 
 def named(found: Running, cwd: str, facts: Facts) -> Iterator[Named]:
     places = places_of(found, cwd, facts)
+    # Whether git may be trusted is not asked here, only which words are files.
+    facts = structs.replace(facts, sandboxed=True)
     # A command that runs others stands in the list whole and in parts.
     seen = set[Named]()
     for command in found.commands:
@@ -84,8 +86,7 @@ def _of(
 ) -> Iterator[Named]:
     name = name_of(command)
     words = tuple(plain.Word(w.text) for w in command)
-    # Whether git may be trusted is not asked here, only which words are files.
-    files = files_of(plain.Part(words), structs.replace(facts, sandboxed=True))
+    files = files_of(plain.Part(words), facts)
     looks = not files.problem
     at = files.at if looks else range(1, len(command))
     deep = _reads_deep(name, [w.text for w in command])
@@ -135,8 +136,11 @@ def places_of(found: Running, cwd: str, facts: Facts) -> tuple[str, ...]:
     """Where any part of the script may run."""
     places = [cwd]
     for command in found.commands:
-        if name_of(command) in ("cd", "pushd") and len(command) > 1:
-            value = command[-1].value.replace(HOME, facts.home or GAP)
+        goes = name_of(command) in ("cd", "pushd") and len(command) > 1
+        if goes or (name_of(command) == "git" and command[1:2] == (Word("-C"),)):
+            value = command[-1 if goes else min(2, len(command) - 1)].value.replace(
+                HOME, facts.home or GAP
+            )
             if not MARKS.search(value):
                 places += [posixpath.normpath(posixpath.join(p, value)) for p in places]
         places = list(dict.fromkeys(places))[:_MOST_PLACES]

@@ -3,7 +3,9 @@
 A form is written on one line: `-abc` options without a value, `-n:` one with a value,
 `-u?` one with a value only in the same word, `--long`, `--long=` with a value, `--long=?`
 with one after `=` or none, `--arg==` with two more words; `#` allows `-5`. `@none`: the
-other words name no files, `@rest`: all but the first do, `@<1`: there is one at most.
+other words name no files, `@rest`: all but the first do, `@<1`: there is one at most. Some
+programs read their words in ways of their own: `@digits`: a value in the same word is a
+number, `@apart`: options with a value stand alone, `@front`: no option comes after a file.
 Which programs there are is the business of `programs`.
 """
 
@@ -13,6 +15,7 @@ from functools import cache
 
 from msgspec import Struct
 
+_WAYS = frozenset(("@digits", "@apart", "@front"))
 _NUMBER = re.compile(r"-\d+")
 
 
@@ -27,6 +30,7 @@ class Form(Struct, frozen=True):
     names_files: bool = True
     first_is_none: bool = False
     at_most: int | None = None
+    ways: frozenset[str] = frozenset()
 
 
 class Given(Struct, frozen=True):
@@ -61,6 +65,7 @@ def form(written: str) -> Form:
         names_files="@none" not in tokens,
         first_is_none="@rest" in tokens,
         at_most=at_most,
+        ways=frozenset(tokens) & _WAYS,
     )
 
 
@@ -77,6 +82,8 @@ def sort_out(words: Sequence[str], takes: Form) -> Given:
         if not word.startswith("-") or word == "-":
             others.append(at - 1)
             continue
+        if others and "@front" in takes.ways:
+            return Given(frozenset(options), tuple(values), tuple(others), word)
         found = _long(word, takes) if word.startswith("--") else _short(word, takes)
         if found is None:
             return Given(frozenset(options), tuple(values), tuple(others), word)
@@ -106,9 +113,19 @@ def _short(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | Non
         names.append(f"-{letter}")
         if letter in takes.takes:
             rest = word[at:]
+            if _misread(names, rest, takes):
+                return None
             return names, [rest] if rest else [], 0 if rest else 1
         if letter in takes.attached:
             return names, [word[at:]], 0
         if letter not in takes.flags:
             return None
     return names, [], 0
+
+
+def _misread(names: Sequence[str], rest: str, takes: Form) -> bool:
+    """Would the program itself take something else for the value?"""
+    number = not rest or rest.isdecimal()
+    return ("@digits" in takes.ways and not number) or (
+        "@apart" in takes.ways and len(names) > 1
+    )

@@ -20,8 +20,14 @@ _HARMLESS = re.compile(
 _OPERATOR = re.compile(r"&&|\|\||\||;|\n")
 _BARE = re.compile(r"[A-Za-z0-9_./:,@%+=^#~*?\[\]-]+")
 _SINGLE = re.compile(r"'([^']*)'")
-_DOUBLE = re.compile(r'"((?:[^"\\$`]|\\[^\n])*)"')
-_ESCAPED = re.compile(r'\\([$`"\\])')
+# A `$` before these is nothing but itself; `$?` is a number.
+_DOUBLE = re.compile(r'"((?:[^"\\$`]|\\[^\n]|\$(?=[ \t\n"|)\\.,;:/%^+?]))*)"')
+_ESCAPED = re.compile(r'\\([$`"\\])|\$\?')
+_ALONE = re.compile(r"\\[()!](?=[ \t\n;]|$)|!(?=[ \t])")
+_RELATIVE = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}")  # as in `HEAD@{1}`
+_STATUS = re.compile(r"\$\?")
+_ENDED = "\0"
+_PRINTERS = ("echo", "printf")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 # Only after a letter is a tilde certain to be itself, and a `#` no comment.
 _UNSURE = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
@@ -29,14 +35,15 @@ _GLOB = re.compile(r"[*?\[]")
 
 KEYWORDS = frozenset({
     "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "in",
-    "case", "esac", "select", "function", "time", "coproc", "[[", "]]",
+    "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
 })  # fmt: skip
 
 
 class Word(Struct, frozen=True):
     """A word that the shell hands on as it stands, but for globs if `glob`.
 
-    With `loose` a glob stands first: the name of a file could look like an option.
+    With `loose` a glob stands first: the name of a file could look like an option. A
+    NUL stands for how the last command ended, and only in what is printed.
     """
 
     value: str
@@ -108,7 +115,12 @@ def _word(text: str, at: int) -> tuple[Word | None, int]:
             value += found[1]
             bare += "q"
         elif found := _DOUBLE.match(text, at):
-            value += _ESCAPED.sub(r"\1", found[1])
+            value += _ESCAPED.sub(lambda m: m[1] or _ENDED, found[1])
+            bare += "q"
+        elif at == start and (found := _ALONE.match(text, at)):
+            return Word(found[0][-1]), found.end()
+        elif found := _STATUS.match(text, at) or _RELATIVE.match(text, at):
+            value += _ENDED if found[0] == "$?" else found[0]
             bare += "q"
         else:
             break
@@ -130,6 +142,7 @@ def _simple(part: Part) -> bool:
         or _ASSIGNS.match(first.value)
         or first.value in KEYWORDS
         or not first.value.isascii()
+        or (first.value not in _PRINTERS and any(_ENDED in w.value for w in part.words))
     )
 
 

@@ -41,7 +41,7 @@ LOOKING: dict[str, str] = {
     ":": "@<0",
     "tree": "-adfipqshugDFQNSACJXnrtcUv -L: -P: -I: --noreport --dirsfirst --filesfirst "
     "--prune --gitignore --du --timefmt= --filelimit= --inodes --device --sort= --si "
-    "--charset= --matchdirs --ignore-case --metafirst",
+    "--charset= --matchdirs --ignore-case --metafirst @digits",
     "which": "-as @none",
     "type": "-aftpP @none",
     "basename": "-az -s: --suffix= --multiple --zero @none",
@@ -83,7 +83,7 @@ LOOKING: dict[str, str] = {
     "paste": "-sz -d: --delimiters= --serial --zero-terminated",
     "tr": "-cCdst --complement --delete --squeeze-repeats --truncate-set1 @none",
     "seq": "-w -f: -s: --equal-width --format= --separator= # @none",
-    "xxd": "-abeEipuC -c: -g: -l: -s: -o: @<1",
+    "xxd": "-abeEipuC -c: -g: -l: -s: -o: @<1 @digits @apart @front",
     "od": "-abcdfilosxv -A: -j: -N: -S: -t: -w? --address-radix= --skip-bytes= --read-bytes= "
     "--strings=? --format= --output-duplicates --width=?",
     "hexdump": "-bcCdovx -n: -s: -e:",
@@ -91,6 +91,12 @@ LOOKING: dict[str, str] = {
     "cmp": "-bls -i: -n: --print-bytes --verbose --quiet --silent --bytes= "
     "--ignore-initial= @<2",
     "strings": "-a -n: -t: -e: --all --bytes= --radix= --encoding=",
+    "base64": "-di -w: --decode --ignore-garbage --wrap= @<1",
+    "join": "-i -1: -2: -a: -e: -j: -o: -t: -v: --check-order --nocheck-order --header @<2",
+    "free": "-bkmghtvw --human --total --wide @<0",
+    "lscpu": "-J --json @<0",
+    "groups": "@<0",
+    "tty": "-s @<0",
     "tsort": "",
     "expand": "-i -t: --initial --tabs=",
     "unexpand": "-a -t: --all --first-only --tabs=",
@@ -136,6 +142,23 @@ SED = (
     "-nErsuz -e: --quiet --silent --regexp-extended --separate --unbuffered --null-data "
     "--expression= --posix --sandbox @rest"
 )
+
+# Neither writing nor running is among their options, whichever a glob may find.
+MEEK = frozenset({
+    "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
+    "md5sum", "sha1sum", "sha256sum", "sha512sum", "basename", "dirname", "realpath", "readlink",
+})  # fmt: skip
+# They may say which version they are. Not those that a project can make run something of
+# its own first (rustup, yarn, pnpm, go).
+TELLING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("python", "python3", "pypy3"), ("--version", "-V")),
+    **dict.fromkeys(("node", "ruby", "perl", "php", "make", "gcc", "g++", "cc", "clang"),
+                    ("--version", "-v")),
+    **dict.fromkeys(("cmake", "docker", "uv", "pip", "pip3", "curl", "jq", "awk"), ("--version",)),
+    **dict.fromkeys(("java", "javac"), ("--version", "-version")),
+}  # fmt: skip
+
+AWK = "-F: -v: @rest"
 
 # How find may look; what it is told to do with its finds is to print them.
 FIND_ALONE = frozenset(

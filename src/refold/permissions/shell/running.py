@@ -91,6 +91,9 @@ _ORDERS = re.compile(
     r"(?:^|[\s;:/}+]|\d)(?:!|\\!|\.?shell\s|\.?system\s|spawn\s|exec\s|e\s)\s*(.+)|:;(.+)"
 )
 _REPLACES = re.compile(r"s(.)(?:(?!\1).)*\1(.*)\1[a-z]*e")
+_ONLY_WORDS = re.compile(
+    r"--(?:grep|author|committer|message|format|pretty|date|since|until)="
+)
 _VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
 _TIMED = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
 _OPTION = re.compile(r"--?[\w-]*=|-\w?")
@@ -131,13 +134,9 @@ def _gathered(text: str, depth: int) -> Running:
     listens = [c for c in commands if name_of(c) in _LISTENERS]
     if listens:
         scripts.update(_loose_texts(script))
-    if any(_INTERPRETERS.fullmatch(name_of(c)) for c in commands):
-        scripts.update(t for text in script.texts for t in _in_program(text))
     scripts.update(script.settings)
-    programs = [
-        v for c in commands if _INTERPRETERS.fullmatch(name_of(c)) for v in _values(c)
-    ]
-    programs += script.texts if programs else ()
+    programs = _programs(commands, script)
+    scripts.update(t for p in programs for t in _in_program(p) if p in script.texts)
     hidden = any(map(_listens_blindly, listens)) or any(map(_too_long, commands))
     surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _told(c)}
     hidden = hidden or any(read(told).broken for told in surely)
@@ -153,8 +152,10 @@ def _gathered(text: str, depth: int) -> Running:
     )
 
 
-def _values(command: tuple[Word, ...]) -> list[str]:
-    return [w.text for w in command]
+def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
+    """What may be a program of another language, or a word of one."""
+    found = [w.text for c in commands if _INTERPRETERS.fullmatch(name_of(c)) for w in c]
+    return [*found, *script.texts] if found else []
 
 
 def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
@@ -219,7 +220,8 @@ def _told(command: tuple[Word, ...]) -> Iterator[str]:
     if name == "alias":
         yield from (found[1] for v in values if (found := _VALUE.match(v)))
     if name in _AFTER:
-        yield from (found[1] for v in values if (found := _VALUE.match(v)))
+        said = (v for v in values if not _ONLY_WORDS.match(v))
+        yield from (found[1] for v in said if (found := _VALUE.match(v)))
         after = _AFTER[name]
         yield from (v for at, v in enumerate(values) if at and values[at - 1] in after)
     if name == "coreutils":

@@ -1,4 +1,4 @@
-"""Little languages in arguments, of which a strict part only prints: sed's, test's."""
+"""Little languages in arguments, of which a strict part only prints: sed's, awk's, test's."""
 
 import re
 from collections.abc import Sequence
@@ -55,6 +55,21 @@ def only_prints(script: str) -> bool:
             return False
         at = found.end() + 1
     return True
+
+
+# What reads or runs other things than the files that are named, wherever it stands: where
+# a string or a pattern begins is not looked for.
+_AWK_REACHES = re.compile(
+    r"system|getline|close|flush|ARG[VC]|ENVIRON|PROCINFO|FUNCTAB|SYMTAB|@|\binclude|\bload|\\\n"
+)
+_AWK_SENDS = re.compile(r"\|(?!\|)|>(?!=)")
+
+
+def only_computes(script: str) -> bool:
+    """Is this a program for awk that prints what it makes of its input, and no more?"""
+    before, prints, after = script.partition("print")
+    sends = bool(prints and _AWK_SENDS.search(after.replace("||", "")))
+    return not _AWK_REACHES.search(before + prints + after) and not sends
 
 
 def tested(words: Sequence[str]) -> Sequence[str] | None:

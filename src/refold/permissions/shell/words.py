@@ -30,6 +30,7 @@ _SPECIAL = str.maketrans({
     "*": STAR, "?": QUERY, "[": BRACKET, "{": _OPEN, ",": _COMMA, "}": _CLOSE,
 })  # fmt: skip
 _BRACES = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*)({_CLOSE})")
+_SPREADS = re.compile(f"[{_OPEN}{_COMMA}{_CLOSE}]")
 _ESCAPE = re.compile(r"\\(\n|.)|[*?\[{,}]", re.DOTALL)
 _IN_DOUBLE = re.compile(r'\\([$`"\\\n])')
 _ANSI = re.compile(
@@ -109,7 +110,7 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
         case "command_substitution" if re.fullmatch(r"`\s*`|\$\(\s*\)", raw):
             value = ""
         case _:
-            value = GAP if node.is_named else raw.translate(_SPECIAL)
+            value = GAP if node.is_named else raw.replace("``", "").translate(_SPECIAL)
     return value
 
 
@@ -121,7 +122,8 @@ def _joined(node: "Node", known: Known, *, quoted: bool) -> str:
             pieces.append(
                 _between(whole[at - node.start_byte : child.start_byte - node.start_byte])
             )
-        if not (quoted and child.type in ('"', "$")):
+        marks = ('"', "$") if node.type == "translated_string" else ('"',)
+        if not (quoted and child.type in marks):
             pieces.append(_value(child, known, quoted=quoted))
         at = child.end_byte
     pieces.append(_between(whole[at - node.start_byte :]))
@@ -167,6 +169,8 @@ def _ansi(found: re.Match[str]) -> str:
 
 def _spread(value: str) -> list[str]:
     """What braces make of a word."""
+    if not _SPREADS.search(value):
+        return [value]
     done, todo = list[str](), [value]
     while todo and len(todo) + len(done) < _MOST_WORDS:
         now = todo.pop(0)

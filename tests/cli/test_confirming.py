@@ -1,0 +1,34 @@
+"""A question of a command, and a person who leaves instead of answering."""
+
+import io
+import sys
+
+import pytest
+
+from refold.cli.confirming import said_yes
+
+
+class Leaving(io.StringIO):
+    def readline(self, size: int = -1, /) -> str:
+        raise KeyboardInterrupt
+
+
+def test_who_leaves_at_a_question_finds_the_shell_on_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Leaving())
+
+    with pytest.raises(KeyboardInterrupt):
+        said_yes()
+
+    assert capfd.readouterr().out == "\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("y\n", True), ("Yes\n", True), ("\n", False), ("", False), ("nay\n", False)],
+)
+def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, typed: str, said: bool) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+
+    assert said_yes() is said
