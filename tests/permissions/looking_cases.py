@@ -21,6 +21,7 @@ grep -e a -e b f
 find . -name '*.py' | wc -l
 find . -type f '(' -name a -o -name b ')' -print
 find src -maxdepth 2 -mtime -1
+find . -newermt '2 days ago' -type f
 git log --oneline -5 | head -3
 git status
 git diff HEAD~1 -- src/*.py

@@ -164,7 +164,7 @@ def _grave(command: _Command, facts: Facts) -> Decision | None:
 
 def _protected(command: _Command, facts: Facts) -> Iterator[str]:
     for file in command.files:
-        for path in (file.real, file.path):
+        for path in dict.fromkeys((file.real, file.path)):
             if path.startswith("/") and protected(path, facts, writes=not file.looks):
                 yield file.real
                 break

@@ -33,11 +33,13 @@ _SHELL_NAMES = """
     .zsh .oh-my-zsh
 """
 _EDITOR_NAMES = """
-    .vscode .vscode-server .windsurf .idea .zed .fleet .devcontainer .vim .vimrc .gvimrc .exrc .nvimrc
+    .vscode .vscode-server .windsurf .idea .zed .fleet .devcontainer .vim .vimrc .gvimrc
+    .exrc .nvimrc
     .nvim.lua .emacs .emacs.d .dir-locals.el
 """
 _AGENT_NAMES = """
-    .refold .claude .claude.json mcp.json .codex .cursor .gemini .qwen .opencode .mcp.json .aider.conf.yml
+    .refold .agent .agents .claude .claude.json .mcp.json mcp.json .codex .cursor .gemini
+    .qwen .opencode .aider.conf.yml
 """
 _TOOL_NAMES = """
     .envrc .npmrc .yarnrc .yarnrc.yml .gemrc .condarc .ripgreprc .wgetrc .curlrc .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .psqlrc

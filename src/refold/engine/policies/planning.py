@@ -8,10 +8,10 @@ from refold.journal.fold import View
 from refold.values.rights import Mode
 
 PLANNING = (
-    "Plan mode is on: look at whatever you need, but change nothing; calls that would "
+    "<reminder>Plan mode is on: look at whatever you need, but change nothing; calls that would "
     "change something are refused. Work out a plan. When it is ready, call "
     "exit_plan_mode with the whole of it, in Markdown: the person approves it, "
-    "changes it or sends it back. Ask with ask_user where only they can decide."
+    "changes it or sends it back. Ask with ask_user where only they can decide.</reminder>"
 )
 _READY = "the plan waits to be approved"
 

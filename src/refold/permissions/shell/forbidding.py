@@ -38,7 +38,8 @@ def _matches(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
     if MARKS.search(value) and _without_name(wanted, command):
         # Its name is hidden, and all that is to be seen is as the rule says.
         return "yes"
-    names = {value, value.rsplit("/", 1)[-1], value.rsplit("/", 1)[-1].casefold()}
+    last = value.rsplit("/", 1)[-1]
+    names = {value, last, last.casefold()}
     answers = {_words(wanted, (Word(n, many=command[0].many), *command[1:])) for n in names}
     return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
 

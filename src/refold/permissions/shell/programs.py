@@ -225,6 +225,7 @@ FIND_WITH = frozenset(
         "-regextype",
         "-printf",
         "-fstype",
+        "-newermt",
         "-used",
     ]
 )

@@ -68,7 +68,7 @@ class Word(Struct, frozen=True):
     @property
     def text(self) -> str:
         """As written, globs as themselves; what nobody knows stays a mark."""
-        return self.value.translate(_BACK)
+        return self.value.translate(_BACK) if MARKS.search(self.value) else self.value
 
 
 def words(node: "Node", known: Known) -> Iterator[Word]:
