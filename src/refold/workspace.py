@@ -82,14 +82,7 @@ class Workspace:
         """How files are taken back; None where the settings want none."""
         if not self._settings.checkpoints:
             return None
-        store = self._paths.data / "checkpoints"
-        return Checkpoints(
-            self._where.real,
-            store,
-            self._environ,
-            session,
-            ours=(self._paths.config, self._paths.data, self._paths.state),
-        )
+        return checkpoints(self._where.real, self._paths, self._environ, session)
 
     def notices(self) -> tuple[str, ...]:
         """What is missing of protection, in sentences for a person."""
@@ -110,7 +103,13 @@ class Workspace:
     def _facts(self) -> Facts:
         # What an earlier refold left behind when it was killed is ended meanwhile.
         Thread(target=_tidy, daemon=True).start()
-        return facts(self._where, self._own, self._home, self.files, self.sandbox.confines)
+        return Facts(
+            roots=self._where.real,
+            home=self._home,
+            own=self._own,
+            sandboxed=self.sandbox.confines,
+            follow=self.files.real,
+        )
 
     def _wish(self, *, hides: bool) -> Wish:
         sandbox = self._settings.sandbox
@@ -144,16 +143,12 @@ class Workspace:
         ]
 
 
-def facts(
-    where: Where, own: Sequence[str], home: str, files: DiskFiles, sandboxed: bool
-) -> Facts:
-    return Facts(
-        roots=where.real,
-        home=home,
-        own=tuple(own),
-        sandboxed=sandboxed,
-        follow=files.real,
-    )
+def checkpoints(
+    roots: Sequence[Path | str], paths: Paths, environ: Mapping[str, str], session: str
+) -> Checkpoints:
+    """Where the files of these directories are kept for this session."""
+    ours = (paths.config, paths.data, paths.state)
+    return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
 
 
 def home(environ: Mapping[str, str]) -> str:

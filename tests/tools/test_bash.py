@@ -41,7 +41,7 @@ def place() -> Iterator[Place]:
         (
             "slow",
             "begun\n(ended by us after 60 s; at most 600 can be given, and no input)",
-            Output("slow", "begun\n", None),
+            Output("slow", "begun\n", None, "it took longer than 60 s"),
         ),
         (
             "colours",

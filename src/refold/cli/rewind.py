@@ -9,7 +9,6 @@ import shutil
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -33,6 +32,7 @@ from refold.session.session import Session
 from refold.views.escape import on_one_line
 from refold.views.rewind import Preview, Report, Step, What, listed, previewed, reported
 from refold.views.styled import bare
+from refold.workspace import checkpoints
 
 _ROOM = 100  # cells of a line where nobody says how many there are
 
@@ -104,9 +104,7 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
     more = [
         root for root, _ in view.saved.trees if not f"{root}/".startswith(f"{directory}/")
     ]
-    store = places.data / "checkpoints"
-    ours = (places.config, places.state)
-    return Checkpoints([directory, *map(Path, more)], store, os.environ, id_, ours=ours)
+    return checkpoints([directory, *more], places, os.environ, id_)
 
 
 def _list(found: Sequence[Step], *, as_json: bool) -> int:

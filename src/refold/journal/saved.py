@@ -81,11 +81,6 @@ class Saved(Struct, frozen=True):
         )
         return before if went else found
 
-    def made_at(self, seq: int) -> Checkpoint | None:
-        """The one that is event `seq` itself."""
-        found = self.at(seq)
-        return found if found and found.seq == seq else None
-
 
 def apply(saved: Saved, entry: Entry) -> Saved:
     match entry.event:

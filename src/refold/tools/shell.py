@@ -34,6 +34,7 @@ _NO_NETWORK = (
     r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
     r"ENOTFOUND|EAI_AGAIN|ENETUNREACH|dial tcp|establish a new connection|dns error"
 )
+_CURL_FOUND_NOBODY = (6, 7)  # and with -s it says nothing
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
 
 
@@ -110,7 +111,8 @@ def _remarks(done: Finished, seconds: int, where: str) -> list[str]:
 def _held_back(done: Finished, text: str, network: bool) -> list[str]:
     """Why something may have failed that works elsewhere."""
     remarks = list[str]()
-    if done.offline and re.search(_NO_NETWORK, text, re.IGNORECASE):
+    silent = done.code in _CURL_FOUND_NOBODY and not text.strip()
+    if done.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
         remarks.append(
             "the network was off all the same: it was not allowed"
             if network

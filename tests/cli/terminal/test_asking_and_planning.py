@@ -46,16 +46,19 @@ def test_always_is_shown_again_saved_and_used_in_the_next_session(
     assert 'return "hello"' in (tmp_path / "hello.py").read_text()
 
 
-def test_what_cannot_be_saved_is_said_and_asked_again(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_said_and_holds_for_the_session(tmp_path: Path) -> None:
     tonight = Evening(tmp_path, [READ], [EDIT], "Done.")
 
     def full(rule: str) -> None:
         raise BadInput("the disk is full")
 
-    rows = tonight.tell("go", "a", "y", "n", "never mind", always=full)
+    rows = tonight.tell("go", "a", "y", always=full)
 
     assert "the disk is full" in rows
-    assert tonight.events(Granted, Answered) == [Answered("call-1", False, "never mind")]
+    assert tonight.events(Granted, Answered) == [
+        Granted("edit_file(./hello.py)"),
+        Answered("call-1", True),
+    ]
 
 
 def test_without_a_rule_that_covers_it_only_once_is_offered(evening: Evenings) -> None:

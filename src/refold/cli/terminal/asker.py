@@ -63,6 +63,8 @@ class Asker:
         )
         if sent and answer:
             self._screen.under([(("good" if answer.allowed else "warn", answer.said),)])
+            if answer.always and self._around.always is not None:
+                self._around.always(answer.grant)  # now that the yes has counted
         else:
             self._screen.under([(("warn", self._elsewhere()),)])
 

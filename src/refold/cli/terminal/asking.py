@@ -11,7 +11,7 @@ from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.judging import judge, touch
-from refold.errors import RefoldError, ToolFailed
+from refold.errors import ToolFailed
 from refold.journal.fold import View
 from refold.journal.talk import OpenCall
 from refold.session.inbox import Inbox
@@ -34,6 +34,7 @@ class Answer(Struct, frozen=True):
     said: str  # what is printed of it
     reason: str = ""
     grant: str = ""
+    always: bool = False  # the grant holds in every session to come
     answers: tuple[str, ...] = ()
     stop: bool = False
 
@@ -120,7 +121,7 @@ class _Question:
 async def _always(
     rule: str, around: Surroundings, screen: Screen, reading: Reading
 ) -> Answer | None:
-    """The rule once more, and where it will stand; saved if the person still wants it."""
+    """The rule once more, and where it will stand."""
     if around.always is None:
         return None
     where = f", in {on_one_line(around.saved_in)}" if around.saved_in else ""
@@ -128,12 +129,8 @@ async def _always(
     screen.line((("plain", "  "), ("accent", on_one_line(rule))))
     match await reading.choice(_SAVE, "yn"):
         case "y":
-            try:
-                around.always(rule)
-            except RefoldError as error:
-                screen.say(visible(str(error)), "bad")
-                return None
-            return Answer(True, f"yes, and {on_one_line(rule)} always", "", rule)
+            said = f"yes, and {on_one_line(rule)} always"
+            return Answer(True, said, "", rule, always=True)
         case Key.CTRL_C | Key.CTRL_D:
             return Answer(False, "stopped", stop=True)
         case _:

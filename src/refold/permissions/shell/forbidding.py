@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from refold.permissions.shell.covering import pattern_words
-from refold.permissions.shell.running import Running, running
+from refold.permissions.shell.running import running
 from refold.permissions.shell.words import GAP, MARKS, Word, blurred
 
 Held: TypeAlias = Literal["no", "maybe", "yes"]
@@ -127,7 +127,3 @@ def _crudely(wanted: Sequence[str], text: str) -> bool:
         for part in parts
         for at in range(len(part))
     )
-
-
-def opaque(found: Running) -> bool:
-    return found.broken or found.hidden
