@@ -15,10 +15,11 @@ from refold.permissions.matching import LEAVE_PLAN, about, said_by
 from refold.permissions.protected import protected
 from refold.permissions.rules import Rule
 from refold.permissions.shell.covering import covers
-from refold.permissions.shell.forbidding import Held, holds
+from refold.permissions.shell.forbidding import holds
 from refold.permissions.shell.git import steers
 from refold.permissions.shell.harm import catastrophe
 from refold.permissions.shell.looking import Looked, survey
+from refold.permissions.shell.meeting import Held
 from refold.permissions.shell.named import Named, named
 from refold.permissions.shell.running import Running, running
 from refold.permissions.shell.script import Script, read

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from refold.permissions.facts import Facts
-from refold.permissions.shell.forbidding import Held, meets
+from refold.permissions.shell.meeting import Held, meets
 from refold.permissions.shell.words import MARKS, blurred
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")

@@ -7,14 +7,11 @@ answer can be "maybe"; then whoever judges must not let it pass unasked.
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from typing import Literal, TypeAlias
 
 from refold.permissions.shell.covering import pattern_words
+from refold.permissions.shell.meeting import Held, meets
 from refold.permissions.shell.running import running
-from refold.permissions.shell.words import GAP, MARKS, Word, blurred
-
-Held: TypeAlias = Literal["no", "maybe", "yes"]
+from refold.permissions.shell.words import MARKS, Word, blurred
 
 _MOST_WORDS = 100
 _SPLIT = re.compile(r"[;&|()<>{}`$\n]+")
@@ -83,39 +80,6 @@ def could(pattern: str, value: str) -> bool:
     return meets(
         tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), blurred(value)
     )
-
-
-@lru_cache(maxsize=1024)
-def meets(pattern: tuple[str, ...], value: str) -> bool:
-    """Is there a text for both? A gap in `value` is any text; `pattern` is of shell globs."""
-    reached = {0}
-    reached = _past_stars(pattern, reached)
-    for char in value:
-        if char == GAP:
-            reached = set(range(min(reached), len(pattern) + 1))
-            continue
-        then = set[int]()
-        for at in reached:
-            if at == len(pattern):
-                continue
-            if pattern[at] == "*":
-                then.add(at)
-            elif fnmatchcase(char, pattern[at]):
-                then.add(at + 1)
-        reached = _past_stars(pattern, then)
-        if not reached:
-            return False
-    return len(pattern) in reached
-
-
-def _past_stars(pattern: tuple[str, ...], reached: set[int]) -> set[int]:
-    found = set(reached)
-    for at in sorted(reached):
-        here = at
-        while here < len(pattern) and pattern[here] == "*":
-            here += 1
-            found.add(here)
-    return found
 
 
 def _crudely(wanted: Sequence[str], text: str) -> bool:
