@@ -300,3 +300,12 @@ def test_a_rule_without_a_star_at_its_end_covers_no_further_words(
     given = rules(allow=[f"bash({command})"])
 
     assert decide(bash(f"{command} {more}"), "rules-only", given, FACTS).verdict == "ask"
+
+
+def test_a_look_that_is_asked_about_in_rules_only_is_told_why() -> None:
+    found = decide(bash("ls"), "rules-only", (), FACTS)
+
+    assert (found.verdict, found.reason) == (
+        "ask",
+        "no rule allows this command, and here only what a rule allows runs unasked",
+    )

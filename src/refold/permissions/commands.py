@@ -43,6 +43,8 @@ class _Command(Struct, frozen=True):
 
     @property
     def problem(self) -> str:
+        if self.looks:
+            return "here only what a rule allows runs unasked"
         if self.touch.network and not any(p.problem for p in self.looked):
             return "it wants to reach the network"
         told = "it is more than plain words, or cannot be read for certain"
