@@ -3,10 +3,10 @@
 Which key is used where there are several is `keys`' business.
 """
 
-import os
 import re
 from pathlib import Path
 
+from refold.config.private import write
 from refold.errors import BadInput
 
 
@@ -75,7 +75,7 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
     if not _holds(after, wished):  # written in a way that we cannot mend line by line
         after = "".join(f"{quoted(n)} = {quoted(v)}\n" for n, v in wished.items())
     try:
-        _write(file.resolve(), after)  # a link to it stays one
+        write(file.resolve(), after)  # a link to it stays one
     except OSError as error:
         raise BadInput(f"the keys in {file} cannot be written: {error}") from error
     return there
@@ -102,16 +102,3 @@ def _holds(text: str, keys: dict[str, str]) -> bool:
     except tomllib.TOMLDecodeError:
         return False
     return {name: key for name, key in found.items() if isinstance(key, str)} == keys
-
-
-def _write(file: Path, text: str) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_suffix(".new")
-    # One left by a crash, or put there by somebody, may have other rights.
-    temporary.unlink(missing_ok=True)
-    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(opened, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(file)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from refold.config.layers import Layer, Origin
+from refold.config.private import write
 from refold.config.project import Project
 from refold.config.written import as_toml
 from refold.errors import BadInput
@@ -153,7 +154,7 @@ class Folders:
                 folders[folder] = entry
                 if not entry:
                     del folders[folder]
-                self._write(as_toml({**document, "folders": folders}))
+                write(self._file, as_toml({**document, "folders": folders}))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {error}") from error
 
@@ -168,17 +169,6 @@ class Folders:
             yield
         finally:
             os.close(opened)
-
-    def _write(self, text: str) -> None:
-        file = self._file.resolve()  # a link to it stays one
-        temporary = file.with_suffix(".new")
-        temporary.unlink(missing_ok=True)
-        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(file)
 
 
 def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from refold.config.credentials import quoted
+from refold.config.private import write
 from refold.errors import BadInput
 
 # `main` in the table [models], before the next table begins.
@@ -20,7 +21,7 @@ def remember(file: Path, key: str, value: str) -> None:
     """
     file = file.resolve()  # a link to it stays one
     try:
-        _write(file, _changed(_read(file), key, value))
+        write(file, _changed(_read(file), key, value))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"{key} = {value!r} cannot be remembered in {file}: {error}"
@@ -43,10 +44,3 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
-
-
-def _write(file: Path, text: str) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_suffix(".new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
