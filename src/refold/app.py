@@ -8,7 +8,6 @@ imported where it is used, because every start pays for what stands at the top.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +36,6 @@ from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
 from refold.models import SCRIPT, Models
 from refold.permissions.facts import Facts
-from refold.permissions.families import is_about, is_elsewhere
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
 from refold.prompts.system import Surroundings, system
@@ -47,7 +45,7 @@ from refold.session.session import Manners, Session
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.values.tools import Effect
-from refold.workspace import Where, Workspace
+from refold.workspace import Where, Workspace, check_tools
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -84,7 +82,7 @@ class App:
         self.tools = builtin() if wishes.tools is None else wishes.tools
         where = Where(wishes.directory, wishes.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
-        check_rules(self.workspace.rules, self.tools)
+        check_tools(self.workspace.rules, (*builtin(), *self.tools))
         self._policies = policies(settings, wishes.schema)
         self._masks = self.models.masks
         self._snapshots: dict[str, Snapshots | None] = {}
@@ -233,18 +231,3 @@ def policies(settings: Settings, schema: Raw | None) -> tuple[Policy, ...]:
         in_plan_mode(settings.permission_mode),
         converse,
     )
-
-
-def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
-    """Raises `BadInput` for a rule about a tool there is not.
-
-    A deny rule with a slip in its name would forbid nothing, and nobody would notice.
-    """
-    here = {tool.spec.name: tool.effect for tool in (*builtin(), *tools)}
-    names = list(here)
-    for rule in rules:
-        known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
-        if not known and not is_elsewhere(rule.tool):
-            near = get_close_matches(rule.tool.lower(), names, 1, 0.4)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-            raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")

@@ -7,6 +7,7 @@ facts that calls are judged by. What is judged how is the business of `permissio
 import os
 import pwd
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
@@ -17,9 +18,10 @@ from refold.config.folders import Folders
 from refold.config.paths import Paths
 from refold.config.rules import rules_of
 from refold.config.settings import Settings
+from refold.errors import BadInput
 from refold.permissions.decide import readable
 from refold.permissions.facts import Facts, Target, Touch
-from refold.permissions.families import reads
+from refold.permissions.families import is_about, is_elsewhere, reads
 from refold.permissions.matching import forbidding
 from refold.permissions.rules import Rule
 from refold.place.checkpoints import Checkpoints
@@ -29,6 +31,7 @@ from refold.place.limits import Limits
 from refold.place.port import Real, Snapshots
 from refold.place.reaper import reap_strays
 from refold.place.sandbox import Wish, find, remove_strays
+from refold.tools.contract import Tool
 from refold.values.tools import Effect
 
 _MIB = 1024 * 1024
@@ -141,6 +144,20 @@ class Workspace:
             for path in _files(root)
             if self._unread(Real(path))
         ]
+
+
+def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
+    """Raises `BadInput` for a rule about a tool there is not.
+
+    A deny rule with a slip in its name would forbid nothing, and nobody would notice.
+    """
+    here = {tool.spec.name: tool.effect for tool in tools}
+    for rule in rules:
+        known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
+        if not known and not is_elsewhere(rule.tool):
+            near = get_close_matches(rule.tool.lower(), here, 1, 0.4)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
+            raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
 
 
 def checkpoints(

@@ -5,18 +5,17 @@ What a mode or a rule means is decided in `permissions`, and nowhere else.
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import get_args
 
 from refold.cli.terminal.conversing import Conversation
 from refold.engine.judging import mode_of
 from refold.errors import BadInput
-from refold.permissions.families import ours
 from refold.permissions.rules import parse
 from refold.values import rights
 from refold.values.rights import Mode
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style
+from refold.workspace import check_tools
 
 MODES: Sequence[Mode] = get_args(Mode)
 # Without a word of their own nobody ends up where everything runs unasked.
@@ -74,11 +73,7 @@ async def _change(here: Conversation, wanted: Mode) -> None:
 
 async def _allow(here: Conversation, text: str) -> None:
     rule = parse(text, "allow")
-    names = [tool.spec.name for tool in here.around.tools]
-    if names and not any(fnmatchcase(name, ours(rule.tool)) for name in names):
-        near = get_close_matches(rule.tool.lower(), names, 1, 0.4)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
+    check_tools((rule,), here.around.tools)
     await here.session.inbox.grant(str(rule))
     here.screen.say(f"For this session: {on_one_line(str(rule))}", "dim")
 
