@@ -14,7 +14,7 @@ import anyio
 from bench import table
 from refold.place.commands import PlainCommands, ShellCommands
 from refold.place.sandbox import Wish, find
-from refold.values.rights import Confines
+from refold.values.confines import Confines
 
 TARGET = 15.0  # milliseconds that a sandbox may add
 

@@ -234,7 +234,7 @@ def test_a_pattern_that_never_ends_is_ended() -> None:
 
         anyio.run(use)
 
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
 
 
 def test_a_search_that_takes_too_long_is_told() -> None:

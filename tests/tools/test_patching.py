@@ -540,4 +540,4 @@ def test_many_hunks_in_a_big_file_take_no_long_time(place: Place) -> None:
     patch(place, update(*hunks))
 
     assert tree(place)["a"].split("\n").count("x") == len(picked)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
