@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from refold.engine.judging import fingerprint, judge, mode_of, touch
 from refold.engine.result import Running, ended
-from refold.engine.saving import save
+from refold.engine.saving import changed, save
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import Ended
@@ -73,8 +73,8 @@ async def _done(
     try:
         return await ended(whole, tool, world, running, own)
     finally:
-        if writes and world.snapshots is not None:
-            world.snapshots.dirty()
+        if writes:
+            changed(world)
 
 
 def _as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Touch | None:

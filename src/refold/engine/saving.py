@@ -17,6 +17,13 @@ def begin_saving(world: World) -> None:
         world.snapshots.begin()
 
 
+def changed(world: World) -> None:
+    """Something may have changed files: what was seen of them counts no more."""
+    if world.snapshots is not None:
+        world.snapshots.dirty()
+        world.snapshots.begin()  # while the model is told of it
+
+
 async def save_if_changed(world: World, record: Record) -> None:
     """At the end of a turn: whoever goes back later compares the files with this."""
     if world.snapshots is not None and world.snapshots.behind:
@@ -36,14 +43,18 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
         saved = record.view.saved
         if taken.trees == saved.trees and not saved.disturbed:
             return
-        changed = await anyio.to_thread.run_sync(
-            world.snapshots.changes, saved.trees, taken.trees
+        # What is different at the first look of a turn was done by somebody else.
+        ours = saved.seq > record.view.turn.seq and taken.trees != saved.trees
+        different = (
+            await anyio.to_thread.run_sync(
+                world.snapshots.changes, saved.trees, taken.trees
+            )
+            if ours
+            else ()
         )
     except ToolFailed as error:
         world.snapshots.failed(str(error))
         record.tell(Waiting(0, f"no checkpoint: {error}"))
         return
-    # What is different at the first look of a turn was done by somebody else.
-    ours = saved.seq > record.view.turn.seq
-    news = tuple((change.path, change.kind) for change in changed if ours)
+    news = tuple((change.path, change.kind) for change in different)
     await record(Checkpointed(taken.trees, taken.left_out, news), by="place")
