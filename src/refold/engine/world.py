@@ -33,8 +33,9 @@ def unknown_price(model: str, usage: Usage) -> float | None:
 
 class World(Struct, frozen=True):
     """`facts` are asked for at each verdict: what a machine can do may be found out late.
-    With `snapshots`, files can be taken back to how they were before a step. `price` gives US dollars, or None where it is not known. With a `trace`, model
-    calls are taken down as they go over the wire.
+    With `snapshots`, files can be taken back to how they were before a step. `price`
+    gives US dollars, or None where it is not known. With a `trace`, model calls are
+    taken down as they go over the wire.
 
     With `attended` false nobody can be asked: what would ask is denied.
     """

@@ -42,7 +42,8 @@ def nothing() -> Sequence[str]:
 class Wish(Struct, frozen=True, kw_only=True):
     """What the settings and the session want. Roots are absolute, links followed.
 
-    `writable` are more directories; they may begin with `~`. `own` are directories of ours, which no command sees; `unread` gives the paths that
+    `writable` are more directories; they may begin with `~`. `own` are directories of
+    ours, which no command sees; `unread` gives the paths that
     no command may read, each time anew.
     """
 

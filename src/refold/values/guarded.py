@@ -42,7 +42,8 @@ _AGENT_NAMES = """
     .qwen .opencode .aider.conf.yml
 """
 _TOOL_NAMES = """
-    .envrc .npmrc .yarnrc .yarnrc.yml .gemrc .condarc .ripgreprc .wgetrc .curlrc .gdbinit .lldbinit .pdbrc .pythonrc .pythonstartup .psqlrc
+    .envrc .npmrc .yarnrc .yarnrc.yml .gemrc .condarc .ripgreprc .wgetrc .curlrc .gdbinit
+    .lldbinit .pdbrc .pythonrc .pythonstartup .psqlrc
     .sqliterc .irbrc .rprofile .hgrc .lesskey
 """
 
