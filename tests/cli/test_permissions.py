@@ -447,3 +447,22 @@ def test_rules_that_cannot_be_read_are_named(
     assert str(file) in err
     assert said in err
     assert refold("replay", "nothing", "--rules", str(file))[0] == 1
+
+
+def test_a_replay_knows_the_directories_that_were_added(
+    refold: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write = {"tool": "write_file", "arguments": {"path": f"{other}/a", "content": "a"}}
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps({"calls": [write]}) + '\n{"text": "Done."}\n')
+    (tmp_path / "rules.toml").write_text('permission_mode = "accept-edits"\n')
+    mode = ("--permission-mode", "accept-edits")
+
+    monkeypatch.setattr("sys.stdin", None)
+    main(["-p", "Go.", "--add-dir", str(other), "--script", str(script), *mode])
+    told = refold("replay", "last", "--rules", str(tmp_path / "rules.toml"))
+
+    assert (other / "a").exists()
+    assert told[1].splitlines()[-1] == "1 calls, 0 would get another verdict"

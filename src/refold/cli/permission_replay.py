@@ -22,10 +22,10 @@ from refold.config.load import combined
 from refold.config.paths import Paths, paths
 from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed
-from refold.journal.events import Entry, Judged
+from refold.journal.events import Checkpointed, Entry, Judged
 from refold.journal.fold import View, apply
 from refold.journal.home import Home, started_in
-from refold.permissions.facts import Decision
+from refold.permissions.facts import Decision, below
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.views.escape import on_one_line
@@ -52,7 +52,7 @@ def run(found: Namespace) -> int:
     session = named(Home(places.data / "sessions"), found.id)
     whole, damage = entries(session)
     folder = started_in(session.path) or os.getcwd()
-    under = _under(Path(found.rules).expanduser(), places, Path(folder))
+    under = _under(Path(found.rules).expanduser(), places, _roots(whole, folder))
     judged = list(_again(whole, under))
     changed = [each for each in judged if each.changed]
     for each in changed:
@@ -69,11 +69,18 @@ def run(found: Namespace) -> int:
     return 1 if damage else 0
 
 
-def _under(file: Path, places: Paths, folder: Path) -> Ground:
+def _roots(whole: list[Entry], folder: str) -> tuple[Path, ...]:
+    """The directories of its workspace: those that were added were taken down, too."""
+    taken = [e.event.trees for e in whole if isinstance(e.event, Checkpointed)]
+    added = {root for trees in taken for root, _ in trees if not below(root, folder)}
+    return (Path(folder), *(Path(root) for root in sorted(added)))
+
+
+def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> Ground:
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
     settings = combined([from_file(file, "user")]).settings
-    return ground(settings, places, os.environ, (folder,))
+    return ground(settings, places, os.environ, roots)
 
 
 def _again(whole: list[Entry], ground: Ground) -> Iterator[Again]:
