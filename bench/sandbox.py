@@ -12,7 +12,7 @@ from statistics import median
 import anyio
 
 from bench import table
-from refold.place.commands import PlainCommands, ShellCommands
+from refold.place.commands import ShellCommands
 from refold.place.sandbox import Wish, find
 from refold.values.confines import Confines
 
@@ -52,7 +52,7 @@ def report(times: int, directory: Path) -> None:
 
 
 async def measure(times: int, root: str, walled: ShellCommands) -> dict[str, list[float]]:
-    plain, took = PlainCommands(), dict[str, list[float]]()
+    plain, took = ShellCommands(), dict[str, list[float]]()
     ways = {"plain": (plain, True), "looking": (walled, False), "writing": (walled, True)}
     for _ in range(times):
         for name, (commands, writes) in ways.items():

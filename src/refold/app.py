@@ -44,6 +44,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
+from refold.values.rights import Mode
 from refold.values.tools import Effect
 from refold.workspace import Where, Workspace, check_tools
 
@@ -119,6 +120,11 @@ class App:
     def rules(self) -> Sequence[Rule]:
         return self.workspace.rules
 
+    @property
+    def mode(self) -> Mode:
+        """How much runs unasked in a session that has chosen no mode of its own."""
+        return self.settings.permission_mode
+
     def facts(self) -> Facts:
         """What calls are judged by, besides the rules."""
         return self.workspace.facts()
@@ -177,7 +183,7 @@ class App:
             tools=profile.tools(self._tools_now()),
             policies=self._policies,
             rules=self.rules,
-            mode=self.settings.permission_mode,
+            mode=self.mode,
             attended=wishes.attended,
             house={
                 "files": self.workspace.files,

@@ -8,7 +8,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
 from refold.journal.events import Checkpointed, Entry
+from refold.session.session import Session
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.wire_answers import answer
@@ -317,19 +319,17 @@ async def keeps_checkpoints(build: Build) -> object:
 
 
 async def how_long_a_question_stands(build: Any) -> object:
-    places = paths(os.environ)
-    settings = load(places.settings, os.environ, build.flags).settings
-    wishes = Wishes(directory=build.directory, provider=ScriptedProvider("Hi."))
-    app = App(settings, places, os.environ, wishes)
-    try:
-        _, session = await app.start()
-        async with session:
-            return session.patience.seconds
-    finally:
-        await app.aclose()
+    async with started(build) as (_, _, session):
+        return session.patience.seconds
 
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
+    async with started(build) as (app, id_, session):
+        return Door(app, id_, session, live=False).patience
+
+
+@asynccontextmanager
+async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, build.flags).settings
     wishes = Wishes(directory=build.directory, provider=ScriptedProvider("Hi."))
@@ -337,7 +337,7 @@ async def how_long_a_program_is_waited_for(build: Any) -> object:
     try:
         id_, session = await app.start()
         async with session:
-            return Door(app, id_, session, live=False).patience
+            yield app, id_, session
     finally:
         await app.aclose()
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.commands import PlainCommands
+from refold.place.commands import ShellCommands
 from refold.place.environment import environment
 from refold.place.port import Finished
 from refold.place.printed import Printed
@@ -21,7 +21,7 @@ LONG = 30.0  # seconds; no test comes near
 
 def run(command: str, cwd: Path | str = "/", seconds: float | None = LONG) -> Finished:
     async def use() -> Finished:
-        return await PlainCommands().run(command, cwd=str(cwd), seconds=seconds)
+        return await ShellCommands().run(command, cwd=str(cwd), seconds=seconds)
 
     return anyio.run(use)
 
@@ -71,7 +71,7 @@ def test_output_is_heard_while_it_comes_and_letters_are_whole(tmp_path: Path) ->
             (tmp_path / "go").write_text("go\n")
 
     async def use() -> Finished:
-        return await PlainCommands().run(
+        return await ShellCommands().run(
             r"printf 'one'; read x <go; printf '\xe2\x98'; sleep 0.01; printf '\x82\xff'",
             cwd=str(tmp_path), seconds=LONG, on_output=hear,
         )  # fmt: skip
@@ -117,7 +117,7 @@ def test_git_does_not_wait_for_a_message(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_editor_without_a_terminal_is_ended_in_time(tmp_path: Path) -> None:
-    if not PlainCommands().has("vi"):
+    if not ShellCommands().has("vi"):
         pytest.skip("there is no vi")
 
     run("vi some.txt", tmp_path, seconds=0.5)
@@ -171,7 +171,7 @@ def test_the_last_words_of_a_background_child_are_heard() -> None:
 def test_cancelled_wherever_it_waits_nothing_is_left(tmp_path: Path) -> None:
     async def use() -> None:
         async def work() -> None:
-            await PlainCommands().run(
+            await ShellCommands().run(
                 "echo a; sleep 0.01; sleep 1000 & echo b", cwd=str(tmp_path), seconds=LONG
             )
 
@@ -184,7 +184,7 @@ def test_cancelled_wherever_it_waits_nothing_is_left(tmp_path: Path) -> None:
 def test_a_cancelled_command_is_ended(tmp_path: Path) -> None:
     async def use() -> bool:
         with anyio.CancelScope() as scope:
-            await PlainCommands().run(
+            await ShellCommands().run(
                 "echo begun; sleep 1000 & sleep 1000",
                 cwd=str(tmp_path), seconds=None, on_output=lambda _: scope.cancel(),
             )  # fmt: skip
@@ -202,7 +202,7 @@ def test_commands_run_beside_each_other(tmp_path: Path) -> None:
 
         async def one(command: str) -> None:
             found.append(
-                await PlainCommands().run(command, cwd=str(tmp_path), seconds=LONG)
+                await ShellCommands().run(command, cwd=str(tmp_path), seconds=LONG)
             )
 
         async with anyio.create_task_group() as group:
@@ -301,10 +301,10 @@ def test_what_builds_need_is_passed_and_nobody_is_waited_for() -> None:
 
 def test_the_path_is_there_even_where_ours_has_none() -> None:
     async def use() -> Finished:
-        return await PlainCommands({}).run(
+        return await ShellCommands({}).run(
             "ls / >/dev/null && echo yes", cwd="/", seconds=LONG
         )
 
     assert anyio.run(use) == Finished(0, b"yes\n")
-    assert PlainCommands({}).has("ls")
-    assert not PlainCommands({}).has("no-such-program")
+    assert ShellCommands({}).has("ls")
+    assert not ShellCommands({}).has("no-such-program")

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.place.commands import PlainCommands
+from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.tools.careful import careful
 from refold.tools.contract import Reply
@@ -35,7 +35,7 @@ def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Pat
         return await careful(bash).run(
             command,
             files=DiskFiles(tmp_path),
-            commands=PlainCommands({}),
+            commands=ShellCommands({}),
             confines=Confines(writes=True),
             directory=tmp_path,
             progress=lambda text: None,

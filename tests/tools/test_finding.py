@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.commands import PlainCommands
+from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import Finished, Real
 from refold.testing.places import Place, ScriptedCommands, WithoutPrograms, temporary_place
@@ -49,9 +49,9 @@ TREE = {
     params=[pytest.param("rg", marks=pytest.mark.peer), "walk"], ids=["ripgrep", "walk"]
 )
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    if request.param == "rg" and not PlainCommands().has("rg"):
+    if request.param == "rg" and not ShellCommands().has("rg"):
         pytest.skip("ripgrep is not installed")
-    plain = PlainCommands()
+    plain = ShellCommands()
     with temporary_place(
         plain if request.param == "rg" else WithoutPrograms(plain, "rg")
     ) as found:
@@ -224,7 +224,7 @@ def test_a_directory_is_listed_with_what_is_ignored_marked(place: Place) -> None
 
 def test_a_pattern_that_never_ends_is_ended() -> None:
     """Python's own matching can take for ever; it must be possible to go away."""
-    with temporary_place(WithoutPrograms(PlainCommands(), "rg")) as place:
+    with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
         (place.directory / "a").write_text("a" * 60 + "!")
         begun = time.monotonic()
 

@@ -6,9 +6,7 @@ Everything goes to the session's inbox. An order that cannot be obeyed raises
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-
-from msgspec import Struct
+from collections.abc import Sequence
 
 from refold.app import App
 from refold.cli.attached import attached
@@ -26,20 +24,12 @@ from refold.cli.orders import (
 )
 from refold.errors import BadInput
 from refold.journal.events import Judged
-from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule
 from refold.session.requests import Permission, Questions, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.values.asked import ASK_USER, asked
-from refold.values.rights import MODES, Mode
+from refold.values.rights import MODES
 from refold.views.stream import Document, approval_request, question
-
-
-class _Ground(Struct, frozen=True):
-    rules: Sequence[Rule]
-    mode: Mode
-    facts: Callable[[], Facts]
 
 
 class Desk:
@@ -51,10 +41,8 @@ class Desk:
         self.mail: deque[UserMessage] = deque()
         self.going_on = False
         self._app, self._session = app, session
-        self._told: dict[
-            str, str
-        ] = {}  # of each call that waits, the hash it was told with
-        self._ground = _Ground(app.rules, app.settings.permission_mode, app.facts)
+        # Of each call that waits, the hash it was told with.
+        self._told: dict[str, str] = {}
 
     async def obey(self, order: Order) -> None:
         match order:
@@ -191,4 +179,4 @@ class Desk:
     def _offer(self, found: Permission | Questions) -> str:
         made = self._session.as_made(found.call.call)
         tool = next((t for t in self._app.tools if t.spec.name == made.name), None)
-        return offered(found.call, made, tool, self._ground, self._session.view)
+        return offered(found.call, made, tool, self._app, self._session.view)

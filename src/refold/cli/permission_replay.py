@@ -25,9 +25,10 @@ from refold.errors import BadInput, ToolFailed
 from refold.journal.events import Checkpointed, Entry, Judged
 from refold.journal.fold import View, apply
 from refold.journal.home import Home, started_in
-from refold.permissions.facts import Decision, below
+from refold.permissions.facts import Decision
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
+from refold.values.below import below
 from refold.views.escape import on_one_line
 
 

@@ -29,6 +29,7 @@ from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.session.rewinding import plan, preview, rewind, steps
 from refold.session.session import Session
+from refold.values.below import below
 from refold.views.escape import on_one_line
 from refold.views.rewind import Preview, Report, Step, What, listed, previewed, reported
 from refold.views.styled import bare
@@ -101,9 +102,7 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
             f"the session {id_} works in {on_one_line(directory)!r}, which is gone: make "
             "that directory again"
         )
-    more = [
-        root for root, _ in view.saved.trees if not f"{root}/".startswith(f"{directory}/")
-    ]
+    more = [root for root, _ in view.saved.trees if not below(root, directory)]
     return checkpoints([directory, *more], places, os.environ, id_)
 
 

@@ -63,10 +63,10 @@ async def _done(
     now = _as_judged(found, whole, tool, world)
     if now is None:
         return Ended(whole.id, "failed", ELSEWHERE)
-    writes = _may_write(tool, judge(now, world, record.view))
-    if writes:
-        await save(world, record, answer=found.called)
     decision = judge(now, world, record.view)
+    if writes := _may_write(tool, decision):
+        await save(world, record, answer=found.called)
+        decision = judge(now, world, record.view)  # the mode may be another by now
     if decision.verdict == "deny":
         return Ended(whole.id, "refused", refused(decision.reason))
     own = _own(found, now, decision, running, world)

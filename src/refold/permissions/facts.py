@@ -8,6 +8,7 @@ from posixpath import join, normpath
 
 from msgspec import Struct
 
+from refold.values.below import below
 from refold.values.confines import Confines
 from refold.values.rights import Verdict
 from refold.values.tools import Effect
@@ -72,8 +73,3 @@ class Decision(Struct, frozen=True):
     reason: str = ""
     once: bool = False
     confines: Confines = Confines()
-
-
-def below(real: str, root: str) -> bool:
-    """Is `real` the directory `root`, or in it? Both absolute, links followed."""
-    return real == root or real.startswith(root.rstrip("/") + "/")

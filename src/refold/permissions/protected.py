@@ -7,7 +7,8 @@ are told by `Facts.own`. Whether a command names one is judged in `shell`.
 
 import re
 
-from refold.permissions.facts import Facts, below
+from refold.permissions.facts import Facts
+from refold.values.below import below
 from refold.values.guarded import KEYS, guarded
 
 # Commands make these all the time, so no sandbox keeps them from it.

@@ -22,6 +22,7 @@ from refold.place.port import Change, Taken, Trees
 from refold.place.rewriting import Kept, Step, rewrite
 from refold.place.scan import Scan, TooLarge
 from refold.place.shadow import EMPTY, Shadow, git_program
+from refold.values.below import below
 
 NO_GIT = (
     "git is not installed, so no checkpoints are kept: what is changed here cannot be taken "
@@ -237,7 +238,7 @@ def _kept(mode: str, name: str) -> Kept | None:
 def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
     """Directories of our own that no snapshot may hold, and no rewind bring back."""
     data = os.path.realpath(store.parent)
-    if any(root == data or root.startswith(data + "/") for root in roots):
+    if any(below(root, data) for root in roots):
         return tuple(
             os.path.join(data, each) for each in ("checkpoints", "sessions", "models")
         )

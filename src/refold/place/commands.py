@@ -37,7 +37,10 @@ _TRIES = 2  # what is to be hidden may go away while a sandbox is set up
 
 
 class ShellCommands:
-    """`ours` is the environment that commands are given the harmless part of."""
+    """`ours` is the environment that commands are given the harmless part of.
+
+    Without a sandbox a command can do what the person can.
+    """
 
     def __init__(
         self,
@@ -144,15 +147,6 @@ class ShellCommands:
                 "The sandbox for the command could not be set up: Landlock refuses. "
                 'Set sandbox.profile = "off" to run commands without one.'
             ) from error
-
-
-class PlainCommands(ShellCommands):
-    """Without a sandbox: a command can do what the person can."""
-
-    def __init__(
-        self, ours: Mapping[str, str] | None = None, limits: Limits | None = None
-    ) -> None:
-        super().__init__(ours, None, limits)
 
 
 async def _until_ended(watch: "_Watch", output: Reader) -> list[str]:

@@ -13,6 +13,8 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 
+from refold.values.below import below
+
 _PERSON = "HOME LANG LANGUAGE LOGNAME PATH SHLVL TMPDIR TZ USER"
 _BUILDS = """
     ANDROID_HOME AR BUN_INSTALL CARGO_HOME CARGO_TARGET_DIR CC CFLAGS CLASSPATH
@@ -77,11 +79,7 @@ def _trusted(names: Sequence[str], without: Sequence[str]) -> list[str]:
 
 def _can_trust(name: str, without: Sequence[str]) -> bool:
     real = os.path.realpath(name)
-    if any(
-        f"{path}/".startswith(f"{root.rstrip('/')}/")
-        for path in (name, real)
-        for root in without
-    ):
+    if any(below(path, root) for path in (name, real) for root in without):
         return False
     try:
         return not os.stat(real).st_mode & stat.S_IWOTH

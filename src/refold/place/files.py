@@ -14,11 +14,12 @@ from pathlib import Path
 
 from refold.errors import ToolFailed
 from refold.place.beneath import Opening, beneath
-from refold.place.folders import Folders, below
+from refold.place.folders import Folders
 from refold.place.names import escaped, unescaped
 from refold.place.port import AT_MOST, Item, Kind, Put, Real
 from refold.place.regular import LOOK, kind_of, regular, told
 from refold.place.replacing import put_all
+from refold.values.below import below
 
 _TRIES = 10
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 from refold.place.beneath import FOLDER, LONGEST, Opening, step
 from refold.place.port import Real
+from refold.values.below import below
 
 
 class Folders:
@@ -67,10 +68,6 @@ def check_length(real: str) -> None:
     """Raise where no program could name it."""
     if len(os.fsencode(real)) > LONGEST:
         raise OSError(errno.ENAMETOOLONG, "path too long")
-
-
-def below(real: str, root: str) -> bool:
-    return real == root or real.startswith(root.rstrip("/") + "/")
 
 
 def _made(top: int, above: str, way: Sequence[str]) -> Generator[Real]:

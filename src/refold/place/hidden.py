@@ -7,6 +7,8 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
+from refold.values.below import below
+
 # Below the home directory. A command that may reach the network gets these: git, ssh and
 # the programs of the clouds cannot do without.
 _KEYS = """
@@ -38,13 +40,15 @@ def needed() -> list[str]:
     """What lies below /run and must be seen all the same."""
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
     real = (os.path.realpath(name) for name in names)
-    below = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
-    return [*_existing(_SEEN), *below]
+    running = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
+    return [*_existing(_SEEN), *running]
 
 
 def sockets(roots: Sequence[str]) -> list[str]:
     """Doors of running programs that lie openly on the disk, save those below `roots`."""
-    return sorted({path for path in _listening() if not _below(path, roots)})
+    return sorted(
+        {path for path in _listening() if not any(below(path, root) for root in roots)}
+    )
 
 
 def _listening() -> Iterator[str]:
@@ -67,10 +71,6 @@ def _is_socket(path: str) -> bool:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except OSError:
         return False
-
-
-def _below(path: str, roots: Sequence[str]) -> bool:
-    return any(path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 def _existing(paths: Sequence[str] | Iterator[str]) -> list[str]:

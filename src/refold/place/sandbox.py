@@ -24,6 +24,7 @@ from refold.place.guards import Found, Guards, common_of, pointed_to
 from refold.place.landlock import GivenUp
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
+from refold.values.below import below
 from refold.values.confines import Confines
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
@@ -185,7 +186,7 @@ class Sandbox:
             shut=tuple(
                 path
                 for path in sorted(_still_shut(found.paths, opened, found.links))
-                if writes and any(_below(path, one) for one in (*self.wish.roots, *more))
+                if writes and any(below(path, one) for one in (*self.wish.roots, *more))
             ),
             network=network,
             root=os.geteuid() == 0,
@@ -193,8 +194,8 @@ class Sandbox:
 
     def _home_elsewhere(self) -> list[str]:
         """Some live below /tmp; their settings are read from there all the same."""
-        below = any(_below(self._home, path) for path in bubblewrap.ELSEWHERE)
-        return [self._home] if below and os.path.isdir(self._home) else []
+        elsewhere = any(below(self._home, path) for path in bubblewrap.ELSEWHERE)
+        return [self._home] if elsewhere and os.path.isdir(self._home) else []
 
     def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
         match self.kind:
@@ -207,9 +208,9 @@ class Sandbox:
 
     def _rights(self, walls: Walls) -> GivenUp | None:
         if self.kind == "landlock":
-            below = (*walls.open, self._private, *_DEVICES)
+            writable = (*walls.open, self._private, *_DEVICES)
             shared = ("/dev/shm",) if walls.open else ()
-            return GivenUp((*below, *shared), tcp=not walls.network, others=True)
+            return GivenUp((*writable, *shared), tcp=not walls.network, others=True)
         # A bubblewrap that becomes root to begin could not do so any more.
         if self.kind == "bubblewrap" and not os.stat(self._bwrap).st_mode & 0o4000:
             return GivenUp(others=True) if landlock.version() >= _WITH_ABSTRACT else None
@@ -225,15 +226,15 @@ class Sandbox:
         return places
 
     def _afterwards(self, before: Found) -> list[tuple[str, str]]:
-        below = bubblewrap.tmp(self._private)
-        after, where = self._guards.found(), os.path.join(below, "taken")
+        private = bubblewrap.tmp(self._private)
+        after, where = self._guards.found(), os.path.join(private, "taken")
         with self._lock:
             opened = frozenset(self._opened)
         found = take_away(before, after, self.wish.roots, opened, where)
         if self.kind != "bubblewrap":
             return found
         # As a command sees it.
-        return [(path, goal.replace(below, "/tmp", 1)) for path, goal in found]
+        return [(path, goal.replace(private, "/tmp", 1)) for path, goal in found]
 
 
 _DEVICES = (
@@ -250,11 +251,11 @@ def remove_strays() -> None:
     """Private directories of refolds that are no more."""
     import tempfile
 
-    below = tempfile.gettempdir()
+    folder = tempfile.gettempdir()
     with suppress(OSError):
-        for name in os.listdir(below):
+        for name in os.listdir(folder):
             if name.startswith(_PREFIX) and not lives_owner(name.removeprefix(_PREFIX)):
-                shutil.rmtree(os.path.join(below, name), ignore_errors=True)
+                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
 def _why_not(bwrap: str) -> str:
@@ -285,8 +286,7 @@ def _still_shut(
     return {
         path
         for path in (paths - links.keys()) | led_to
-        if not any(one == path or one.startswith(path + "/") for one in opened)
-        and not any(path.startswith(one + "/") for one in opened)
+        if not any(below(one, path) or below(path, one) for one in opened)
         and os.path.exists(path)
     }
 
@@ -306,13 +306,9 @@ def _linked(roots: Sequence[str]) -> list[str]:
     return found
 
 
-def _below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
 def _at_home(path: str, home: str) -> str:
     return os.path.realpath(home + path[1:] if path.split("/")[0] == "~" else path)
 
 
 def _can_write(path: str, writable: Sequence[str]) -> bool:
-    return any(_below(path, one) for one in writable)
+    return any(below(path, one) for one in writable)

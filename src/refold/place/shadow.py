@@ -16,6 +16,7 @@ from pathlib import Path
 
 from refold.errors import ToolFailed
 from refold.place.names import escaped
+from refold.values.below import below
 
 EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
 OUT_OF_TIME = "out of time"
@@ -258,7 +259,8 @@ def git_program(environ: Mapping[str, str], roots: Sequence[str]) -> tuple[str, 
     One that lies in the workspace is none: whoever writes there could have made it.
     """
     folders = [each for each in environ.get("PATH", "").split(":") if each.startswith("/")]
-    safe = [each for each in folders if not any(_below(each, root) for root in roots)]
+    real = {each: os.path.realpath(each) for each in folders}
+    safe = [each for each in folders if not any(below(real[each], r) for r in roots)]
     safe += [each for each in ("/usr/local/bin", "/usr/bin", "/bin") if each not in safe]
     for folder in safe:
         found = os.path.join(folder, "git")
@@ -270,11 +272,6 @@ def git_program(environ: Mapping[str, str], roots: Sequence[str]) -> tuple[str, 
 def pieces(said: bytes) -> Iterator[str]:
     """What git printed with -z."""
     return (os.fsdecode(each) for each in said.split(b"\0") if each)
-
-
-def _below(path: str, root: str) -> bool:
-    real = os.path.realpath(path)
-    return real == root or real.startswith(root.rstrip("/") + "/")
 
 
 def _write(place: Path, text: str) -> None:

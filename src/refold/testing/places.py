@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from refold.errors import JournalError
-from refold.place.commands import PlainCommands
+from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import LOOKING, Commands, Files, Finished
 from refold.tools.contract import Reply, Tool
@@ -93,7 +93,7 @@ class Place:
     def __init__(self, directory: Path, commands: Commands | None = None) -> None:
         self.directory = directory
         self.files: Files = DiskFiles(directory)
-        self.commands: Commands = commands or PlainCommands()
+        self.commands: Commands = commands or ShellCommands()
         self.confines = Confines(writes=True)
         self.mode: Mode = "default"
         self.answers = tuple[str, ...]()  # of a person who was asked

@@ -4,7 +4,6 @@ Pure: from events to lines. What a person is asked before a call stands in
 `questions`; when a line is printed is the screen's business.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from refold.errors import ToolFailed
 from refold.journal.events import Ended
 from refold.tools.contract import Tool
+from refold.values.below import near
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff, Note, Output, Shown
 from refold.views.cells import cut, untabbed
@@ -92,13 +92,6 @@ def _plain(text: str, room: int) -> list[Line]:
     first = rows[0] if rows else line("done", "dim")
     more = len(rows) - 1
     return [(*first, ("dim", f" (+{more} lines)"))] if more > 0 else [first]
-
-
-def near(path: str, directory: str) -> str:
-    """`path` from `directory`, where it lies below it."""
-    if directory and path.startswith(directory.rstrip(os.sep) + os.sep):
-        return path[len(directory.rstrip(os.sep)) + 1 :]
-    return path
 
 
 def arguments(call: ToolCall) -> dict[str, object]:

@@ -1,11 +1,11 @@
 """What a turn came to, as one document for scripts. Pure."""
 
 from collections.abc import Mapping
-from os.path import relpath
 
 import msgspec
 
 from refold.journal.fold import View
+from refold.values.below import near
 from refold.values.messages import ToolCall
 from refold.values.schema import value_in
 
@@ -47,7 +47,7 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
             for d in turn.denials
         ],
         "files": [
-            {"path": _near(path, view.about.directory), "kind": kind}
+            {"path": near(path, view.about.directory), "kind": kind}
             for path, kind in turn.changed.items()
         ],
     }  # fmt: skip
@@ -79,8 +79,3 @@ def arguments(call: ToolCall) -> object:
         return msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError):
         return bytes(call.arguments).decode(errors="replace")
-
-
-def _near(path: str, directory: str) -> str:
-    inside = directory and path.startswith(directory.rstrip("/") + "/")
-    return relpath(path, directory) if inside else path

@@ -4,7 +4,6 @@ Data and lines of text. What a point means and how it is done is `session.rewind
 business; choosing one that of the doors.
 """
 
-import os
 import time
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from refold.journal.saved import Checkpoint, Point
 from refold.place.port import Change
+from refold.values.below import near
 from refold.views.cells import cells, cut
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Piece, Style, line
@@ -155,9 +155,7 @@ def _lines(change: Change) -> int:
 
 
 def _name(path: str, directory: str) -> str:
-    inside = path.startswith(directory.rstrip("/") + "/")
-    found = os.path.relpath(path, directory) if inside else path
-    return on_one_line(found + ("/" if path.endswith("/") and inside else ""))
+    return on_one_line(near(path, directory))
 
 
 def _count(files: int | None) -> str:

@@ -26,7 +26,7 @@ from refold.errors import BadInput
 from refold.journal.store import MemoryStore
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, parse
-from refold.place.commands import PlainCommands
+from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.provider.port import Delta, Provider, Request
 from refold.session.recorder import Recorder
@@ -118,7 +118,7 @@ def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World
     files = DiskFiles(here)
     house = {
         "files": files,
-        "commands": PlainCommands(),
+        "commands": ShellCommands(),
         "blobs": record,
         "directory": here,
     }

@@ -16,7 +16,7 @@ from refold.engine.policies.stopping import stopping
 from refold.engine.world import World
 from refold.errors import BadInput
 from refold.journal.file import FileStore
-from refold.place.commands import PlainCommands
+from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
@@ -29,7 +29,7 @@ JOURNAL = Path("journal").absolute()
 async def opening(provider: Provider, directory: Path) -> Scene:
     record = Recorder(FileStore(JOURNAL), clock=time.time)
     files, tools = DiskFiles(directory), builtin()
-    house = {"files": files, "commands": PlainCommands(), "blobs": record,
+    house = {"files": files, "commands": ShellCommands(), "blobs": record,
              "directory": directory}  # fmt: skip
     facts = partial(facts_of, directory)
     world = World(

@@ -6,7 +6,7 @@ Made for what forbids: it looks at everything that may run, and guesses for the 
 import posixpath
 import re
 
-from refold.permissions.facts import Facts, below
+from refold.permissions.facts import Facts
 from refold.permissions.shell import programs
 from refold.permissions.shell.named import places_of
 from refold.permissions.shell.running import Running, name_of
@@ -20,6 +20,7 @@ from refold.permissions.shell.words import (
     STAR,
     Word,
 )
+from refold.values.below import below
 
 _FATAL = frozenset({
     "sudo", "doas", "su", "pkexec", "run0", "shutdown", "reboot", "halt", "poweroff", "mke2fs",
