@@ -151,3 +151,12 @@ def test_a_tool_of_one_s_own_that_runs_something_is_no_exception(tmp_path: Path)
     )  # fmt: skip
 
     assert [Path(name).name for name in agent.run("Go.").files] == ["new.txt"]
+
+
+def test_a_turn_of_words_and_looks_keeps_no_files(made: Made, tmp_path: Path) -> None:
+    look: Line = [("list_files", "{}")]
+
+    (result,) = made.does([look, "Nothing to do."])
+
+    assert result.outcome == "answered"
+    assert not (tmp_path / "home" / "checkpoints").exists()

@@ -17,7 +17,7 @@ from refold.engine.world import Record, World
 from refold.errors import ProviderError
 from refold.journal.events import Event, Traced
 from refold.provider.port import Came, Delta, Request, Retrying, Sent
-from refold.values.live import Waiting
+from refold.values.live import CallComing, Waiting
 
 EMPTY = "the model's answer was empty"
 
@@ -29,10 +29,6 @@ async def ask(world: World, record: Record) -> None:
     try:
         request = await _request(world, record)
         async with aclosing(world.provider.stream(request)) as deltas:
-            # The files are looked at while the model speaks; the request went out before.
-            if (first := await anext(deltas, None)) is not None:
-                begin_saving(world)
-                _hear(first, draft, world, record)
             async for delta in deltas:
                 _hear(delta, draft, world, record)
     except ProviderError as error:
@@ -60,6 +56,8 @@ def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
         case _:
             if live := draft.add(delta):
                 record.tell(live)
+            if isinstance(live, CallComing):
+                begin_saving(world.tool(live.name), world)
 
 
 async def _request(world: World, record: Record) -> Request:

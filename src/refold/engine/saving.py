@@ -8,12 +8,15 @@ import anyio
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import Checkpointed
+from refold.tools.contract import Tool
 from refold.values.live import Waiting
+from refold.values.tools import Effect
 
 
-def begin_saving(world: World) -> None:
-    """Look at the files while something else takes its time."""
-    if world.snapshots is not None:
+def begin_saving(tool: Tool | None, world: World) -> None:
+    """Look at the files while the model still writes a call that may change some."""
+    writes = tool is not None and tool.effect in (Effect.CHANGE, Effect.RUN)
+    if writes and world.snapshots is not None:
         world.snapshots.begin()
 
 

@@ -85,7 +85,7 @@ async def _looked(view: View, snapshots: Snapshots, found: Plan) -> tuple[Previe
     if found.checkpoint is None:
         return Preview(found), Taken(())
     try:
-        snapshots.dirty()  # somebody may have done anything since
+        snapshots.forget()  # somebody may have done anything since
         now = await snapshots.taken()
         changes = await anyio.to_thread.run_sync(
             snapshots.changes, now.trees, found.checkpoint.trees
