@@ -1,7 +1,6 @@
 """Changing files: only what was seen, only what was meant, every other byte kept."""
 
 import os
-from collections.abc import Iterator
 from hashlib import sha256
 
 import anyio
@@ -10,19 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place, temporary_place
+from refold.testing.places import Place
 from refold.tools.contract import Reply
 from refold.tools.matching import places
 from refold.tools.read import read_file
 from refold.tools.texts import Written, written
 from refold.tools.write import edit_file, write_file
 from refold.values.shown import Diff, Note
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with temporary_place() as found:
-        yield found
 
 
 def put(place: Place, name: str, content: bytes) -> None:

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from refold.tools.contract import Reply
 from refold.tools.diffs import change
 from refold.tools.read import read_file
 from refold.values.shown import Diff
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with temporary_place() as found:
-        yield found
 
 
 def put(place: Place, **contents: bytes | str) -> None:

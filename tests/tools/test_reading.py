@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from hashlib import sha256
 
 import anyio
@@ -10,18 +9,12 @@ import msgspec
 import pytest
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place, temporary_place
+from refold.testing.places import Place
 from refold.tools.contract import Picture, Reply, Seen
 from refold.tools.read import read_file
 from refold.values.shown import Note
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with temporary_place() as found:
-        yield found
 
 
 def put(place: Place, name: str, content: bytes) -> None:

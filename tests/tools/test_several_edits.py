@@ -1,7 +1,6 @@
 """Several edits of one file, and edits of a notebook: all or none, and nothing else."""
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -17,12 +16,6 @@ from refold.tools.multi_edit import multi_edit
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.read import read_file
 from refold.values.shown import Diff
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with temporary_place() as found:
-        yield found
 
 
 def put(place: Place, name: str, content: bytes) -> None:
