@@ -59,6 +59,13 @@ class Terminal:
             assert time.monotonic() < deadline, f"{shown!r} never came:\n{self.text}"
             self._read()
 
+    def until_asked(self) -> None:
+        """Wait for a prompt with nothing after it: keys typed earlier reach no editor."""
+        deadline = time.monotonic() + 10
+        while (self.text.rstrip().splitlines() or [""])[-1] != "›":
+            assert time.monotonic() < deadline, f"no prompt came:\n{self.text}"
+            self._read()
+
     def until_gone(self, shown: str) -> None:
         deadline = time.monotonic() + 10
         while shown in self.text:
@@ -74,8 +81,9 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for the program to end. Its exit code."""
+        deadline = time.monotonic() + 30
         while self._read():
-            pass
+            assert time.monotonic() < deadline, f"it never ended:\n{self.text}"
         self.modes = termios.tcgetattr(self.child.child_fd)[3]
         self.child.close()
         status, signal = self.child.exitstatus, self.child.signalstatus

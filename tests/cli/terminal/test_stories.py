@@ -569,7 +569,7 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         at.until("1 file brought back")
         at.type("/rewind" + ENTER)
         at.until("/rewind N goes back to before N")
-        at.until("\n\n›")
+        at.until_asked()
         at.type("\x04")
 
         assert at.end() == 0
