@@ -31,7 +31,7 @@ import msgspec
 
 from bench.table import show
 from refold import Agent
-from refold.models import Profile
+from refold.models import Traits
 from refold.provider.failures import Peer
 from refold.provider.http import Answer, Http, Patience
 from refold.provider.local.models import Model, find
@@ -42,7 +42,7 @@ from refold.provider.spec import Quirks
 from refold.provider.text_protocol.choose import Tools, calling
 from refold.tools.builtin import builtin
 
-SMALL = Profile(small=True)
+SMALL = Traits(small=True)
 TEMPLATE = Path(__file__).with_name("calls_in_fences.jinja")
 
 PATIENCE = 240  # seconds for one task

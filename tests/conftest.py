@@ -56,6 +56,7 @@ def home(
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     monkeypatch.setenv("CANARY_API_KEY", CANARY)
+    monkeypatch.setenv("REFOLD_NO_BACKGROUND", "1")  # nothing outlives a test
     return found
 
 

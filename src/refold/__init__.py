@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from refold.journal.frame import Frame
     from refold.library import Agent, Question, Result, Session
     from refold.tools.contract import Reply, Tool, tool
+    from refold.values.budget import Budget
     from refold.values.control import Final
     from refold.values.live import Progress, TextCame, ThinkingCame
-    from refold.values.shown import Diff, Note, Output
+    from refold.values.shown import Checklist, Diff, Note, Output
+    from refold.values.todos import Todo
     from refold.values.tools import Effect
     from refold.values.usage import Usage
 
@@ -33,6 +35,7 @@ _WHERE = {
     "Agent": "library", "Session": "library", "Result": "library", "Question": "library",
     "tool": "tools.contract", "Tool": "tools.contract", "Reply": "tools.contract",
     "Effect": "values.tools", "Usage": "values.usage", "Final": "values.control",
+    "Checklist": "values.shown", "Todo": "values.todos", "Budget": "values.budget",
     "Diff": "values.shown", "Note": "values.shown", "Output": "values.shown",
     "TextCame": "values.live", "ThinkingCame": "values.live", "Progress": "values.live",
     "RefoldError": "errors", "BadInput": "errors", "ProviderError": "errors",
@@ -41,9 +44,9 @@ _WHERE = {
 }  # fmt: skip
 
 __all__ = [
-    "Agent", "BadInput", "Diff", "Effect", "Entry", "Final", "Frame", "JournalError",
+    "Agent", "BadInput", "Budget", "Checklist", "Diff", "Effect", "Entry", "Final", "Frame", "JournalError",
     "Note", "Output", "Progress", "ProviderError", "Question", "RefoldError", "Reply",
-    "Result", "Session", "TextCame", "ThinkingCame", "Tool", "ToolFailed", "Usage",
+    "Result", "Session", "TextCame", "ThinkingCame", "Todo", "Tool", "ToolFailed", "Usage",
     "events", "tool",
 ]  # fmt: skip
 

@@ -8,65 +8,38 @@ imported where it is used, because every start pays for what stands at the top.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-
-from msgspec import Raw, Struct
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from refold import __version__
+from refold.agents.choosing import choose
+from refold.agents.registry import find
+from refold.briefing import Briefing, Ground
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
 from refold.config.settings import Settings
-from refold.engine.decide import Policy
-from refold.engine.policies.continuation import joined_up
-from refold.engine.policies.converse import converse
-from refold.engine.policies.final import final
-from refold.engine.policies.planning import in_plan_mode, plan_ready
-from refold.engine.policies.refusals import not_refused
-from refold.engine.policies.shape import shaped
-from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stopping import after_a_stop, stopping
-from refold.engine.policies.stuck import not_stuck
-from refold.engine.policies.window import in_window
-from refold.engine.tracing import Trace
-from refold.engine.world import World
 from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
-from refold.models import SCRIPT, Models
+from refold.memory.pending import Pending
+from refold.memory.project import filed_under, project_of, written
+from refold.models import Models
+from refold.outfit import Around, Hall, Outfit, agent_of, model_of
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
-from refold.prompts.system import Surroundings, system
-from refold.provider.port import Provider
+from refold.policies import policies
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
+from refold.skills.catalogue import Catalogue
 from refold.tools.builtin import builtin
-from refold.tools.contract import Tool
 from refold.values.rights import Mode
-from refold.values.tools import Effect
-from refold.workspace import Where, Workspace, check_tools
+from refold.wishes import Wishes
+from refold.workspace import Where, Workspace, around, check_tools
 
-
-class Wishes(Struct, frozen=True, kw_only=True):
-    """What one start of refold asks for beside its settings."""
-
-    directory: Path
-    more_roots: tuple[Path, ...] = ()
-    model: str = ""  # this one, whatever the settings say; a role, too
-    attended: bool = True  # is there anybody to ask?
-    own_system: str = ""  # instead of our system text
-    more_system: str = ""  # added to it
-    script: Path | None = None  # answers from a file instead of a model
-    record: Path | None = None  # a cassette to write model calls to
-    replay: Path | None = None  # a cassette to take the answers from
-    schema: Raw | None = None  # JSON Schema that final answers have to match
-    keep: bool = True  # false: the journal ends with the process
-    notices: tuple[str, ...] = ()  # what else a person has to be told at the start
-    provider: Provider | None = None  # a provider of the caller's own
-    tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
-    house: Mapping[str, object] = {}  # what those tools ask for by name
+if TYPE_CHECKING:
+    from refold.remembering import Remembering
 
 
 class App:
@@ -76,6 +49,7 @@ class App:
         self, settings: Settings, paths: Paths, environ: Mapping[str, str], wishes: Wishes
     ) -> None:
         self.settings, self.paths, self.wishes = settings, paths, wishes
+        self._environ = environ
         self.directory = os.path.realpath(wishes.directory)
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
@@ -84,15 +58,38 @@ class App:
         where = Where(wishes.directory, wishes.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
-        self._policies = policies(settings, wishes.schema)
-        self._masks = self.models.masks
+        policies(settings, wishes.schema, self.models.price)  # a bad schema is told now
+        find(settings.agent, "main")
+        self.briefing.check()
+        self._hall = Hall(settings, wishes, self.models, self.workspace, self.tools)
         self._snapshots: dict[str, Snapshots | None] = {}
+        self._opened: Outfit | None = None  # the newest
+
+    @cached_property
+    def briefing(self) -> Briefing:
+        """What lies in the folders for a model to be told."""
+        return self._briefing()
+
+    @cached_property
+    def skills(self) -> Catalogue:
+        where, trusted = self.directory, self.briefing.trusted
+        return Catalogue(around(where, self.paths, self._environ, trusted=trusted))
+
+    @cached_property
+    def remembering(self) -> "Remembering":
+        """The notes of this project. A start that has none does without the import."""
+        from refold.remembering import Remembering
+
+        return Remembering(self.paths.data, self.directory, self.home, self.models.masks)
 
     async def start(self) -> tuple[str, Session]:
         """A new session in the wished directory, and its id."""
         id_ = self.home.new_id(time.time())
         store: Store = self.home.store(id_) if self.wishes.keep else MemoryStore()
-        return id_, await self._open(store, id_)
+        session = await self._open(store, id_)
+        if self.settings.agent != "main":
+            await choose(session.inbox, self.settings.agent)
+        return id_, session
 
     async def resume(self, id_: str) -> Session:
         """Take up a session. Raises `Held` while another process writes it."""
@@ -110,11 +107,7 @@ class App:
 
     def model_of(self, view: View) -> str:
         """The model of the next turn: chosen, or as before, or what the settings say."""
-        if self.models.scripted:
-            return self.models.default()
-        before = view.talk.briefed.model
-        before = "" if before.startswith(SCRIPT) else before
-        return view.about.model or before or self.models.default()
+        return model_of(self.models, view, agent_of(view))
 
     @property
     def rules(self) -> Sequence[Rule]:
@@ -136,7 +129,14 @@ class App:
     def notices(self) -> tuple[str, ...]:
         """What a person has to be told at the start: above all, what does not protect them."""
         kept = (each.notice for each in self._snapshots.values() if each)
-        return (*self.wishes.notices, *self.workspace.notices(), *filter(None, kept))
+        return (
+            *self.wishes.notices,
+            *self.workspace.notices(),
+            *filter(None, kept),
+            *self.briefing.notices(),
+            *(self._opened.told(View()).notices if self._opened else ()),
+            *(self.skills.notices() if self.settings.skills else ()),
+        )
 
     def snapshots(self, session: str) -> Snapshots | None:
         """How files of this session's workspace are taken back; None: they cannot be."""
@@ -145,15 +145,31 @@ class App:
             self._snapshots[session] = kept
         return self._snapshots[session]
 
+    @property
+    def learns(self) -> bool:
+        """Are notes made of what is said here?"""
+        kept = self.settings.memory and self.wishes.keep
+        return kept and not self.models.scripted
+
+    def put_down(self, session: str) -> None:
+        """Notes are to be made of this session when it has been left."""
+        if self.learns:
+            folder = self.paths.data / "projects" / filed_under(project_of(self.directory))
+            Pending(folder / "pending").put(session)
+
     async def aclose(self) -> None:
         await self.models.aclose()
         self.workspace.close()
 
     async def _open(self, store: Store, id_: str) -> Session:
         durable = self.settings.durability == "kept"
-        record = Recorder(store, masks=self._masks, durable=durable)
-        trace = Trace() if self.settings.trace else None
-        outfit = partial(self._outfit, record, trace, self.snapshots(id_))
+        record = Recorder(store, masks=self.models.masks, durable=durable)
+        # Each session has its own look: what another finds must not change its words.
+        briefing = self._briefing() if self._opened else self.briefing
+        notes = written(self.paths.data, self.directory)
+        here = Around(briefing, self.skills, lambda: self.remembering, notes)
+        outfit = Outfit(self._hall, here, record, id_, self.snapshots(id_))
+        self._opened = outfit
         manners = Manners(self.settings.permission_mode, self.settings.limits.question)
         return await Session.open(
             record,
@@ -164,76 +180,10 @@ class App:
             manners=manners,
         )
 
-    def _outfit(
-        self,
-        record: Recorder,
-        trace: Trace | None,
-        snapshots: Snapshots | None,
-        view: View,
-    ) -> World:
-        name = self.model_of(view)
-        profile = self.models.profile(name)
-        limits, wishes = self.settings.limits, self.wishes
-        around = Surroundings(self.directory, time.strftime("%Y-%m-%d"), os.uname().sysname)
-        own = wishes.own_system or profile.system
-        schema = wishes.schema or Raw(b"null")
-        text = system(around, own=own, more=wishes.more_system, schema=wishes.schema)
-        return World(
-            provider=self.models.provider(name),
-            tools=profile.tools(self._tools_now()),
-            policies=self._policies,
-            rules=self.rules,
-            mode=self.mode,
-            attended=wishes.attended,
-            house={
-                "files": self.workspace.files,
-                "commands": self.workspace.commands,
-                "blobs": record,
-                "directory": Path(self.directory),
-                **wishes.house,
-            },
-            facts=self.workspace.facts,
-            snapshots=snapshots,
-            system=text,
-            model=name,
-            window=profile.window,
-            longest_result=limits.result,
-            max_output=limits.output,
-            effort=view.about.effort or self.settings.effort,
-            schema=schema,
-            price=self.models.price,
-            trace=trace,
+    def _briefing(self) -> Briefing:
+        ground = Ground(
+            roots=self.workspace.roots,
+            trust=self.wishes.trust,
+            unread=self.workspace.files.unread,
         )
-
-    def _tools_now(self) -> tuple[Tool, ...]:
-        """A model that nobody hears has no use for a tool that asks."""
-        if self.wishes.attended:
-            return self.tools
-        return tuple(tool for tool in self.tools if tool.effect is not Effect.ASK)
-
-
-def policies(settings: Settings, schema: Raw | None) -> tuple[Policy, ...]:
-    """What may change the next step. Between equals the first wins.
-
-    Raises `BadInput` for a `schema` that is none.
-    """
-    limits = settings.limits
-    try:
-        shape = (shaped(schema, limits.corrections),) if schema is not None else ()
-    except ValueError as error:
-        raise BadInput(f"this is no JSON Schema: {error}") from error
-    return (
-        stopping,
-        *shape,
-        in_window,
-        plan_ready,
-        final,
-        not_refused(limits.refusals),
-        at_most(limits.steps, limits.warn),
-        joined_up(limits.continuations),
-        not_stuck(limits.repeats),
-        going_on,
-        after_a_stop,
-        in_plan_mode(settings.permission_mode),
-        converse,
-    )
+        return Briefing(self.settings, self.paths, self._environ, ground)

@@ -20,46 +20,32 @@ from typing import Any, cast
 import anyio
 from msgspec import Struct
 
+from refold.agents.choosing import choose
+from refold.answering import Approve, Question, answer_all, denied, questions
 from refold.errors import BadInput, first
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.journal.plans import Plan
-from refold.session.requests import Permission, PlanToJudge, Questions, requests
 from refold.session.session import Session as Engine
 from refold.tools.pictures import picture_file
-from refold.values.asked import Asking
+from refold.values.budget import Budget
 from refold.values.effort import Effort
-from refold.values.messages import ToolCall
 from refold.values.rights import Mode
+from refold.values.todos import Todo
 from refold.values.usage import Usage
-from refold.views.result import arguments, result
-
-
-class Question(Struct, frozen=True):
-    """A call that waits for a person. `reason` says why it is asked about.
-
-    With `asks` the model wants to know something: an answer to each is the reply. With
-    `once` the rules let nobody allow more than this one call.
-    """
-
-    call_id: str
-    tool: str
-    arguments: Any
-    reason: str
-    asks: tuple[Asking, ...] = ()
-    once: bool = False
-    hash: str = ""  # of all that the question shows; an answer to it is to nothing else
+from refold.views.result import result
 
 
 class Result(Struct, frozen=True):
     """What a turn came to.
 
     `outcome` is one of answered, final, plan_ready, interrupted, cancelled, step_limit,
-    stuck, denied, failed. A `step_limit` is a pause: `Session.continue_` goes on; after
-    `plan_ready` the plan waits for `Session.approve_plan` or `reject_plan`. `files`
+    budget, stuck, denied, failed. `step_limit` and `budget` are pauses:
+    `Session.continue_` goes on; after `plan_ready` the plan waits for `Session.approve_plan` or `reject_plan`. `files`
     maps each changed path to "created", "changed" or "deleted"; `cost` is None where
     the price is unknown. `data` is the answer as data, where the agent has a schema
-    and the answer matches it.
+    and the answer matches it. `warnings` are what the journal says against it: the
+    last command failed, or a file was not written.
     """
 
     outcome: str
@@ -71,9 +57,7 @@ class Result(Struct, frozen=True):
     denials: tuple[Question, ...]
     files: Mapping[str, str]
     data: Any = None
-
-
-Approve = Callable[[Question], Awaitable[bool | str | Sequence[str]]]
+    warnings: tuple[str, ...] = ()
 
 
 class Session:
@@ -144,6 +128,22 @@ class Session:
         """Words for the running turn: the model hears them at its next step."""
         await self._engine.inbox.say(words)
 
+    async def queue(self, words: str) -> None:
+        """Words for after the running turn: they begin the next one."""
+        await self._engine.inbox.say(words, when="next")
+
+    async def compact(self, focus: str = "", *, prune: bool = False) -> bool:
+        """Tell the talk shorter, now or before the next step. False if nothing was said.
+
+        `focus` says what the summary must not lose; `prune` only leaves out old results.
+        """
+        return await self._engine.compact("prune" if prune else "full", focus)
+
+    @property
+    def todos(self) -> tuple[Todo, ...]:
+        """The checklist of the session."""
+        return self.view.talk.todos
+
     async def interrupt(self, instead: str = "") -> bool:
         """Stop the turn at once. `instead` is what the model hears next."""
         return await self._engine.inbox.interrupt(instead=instead)
@@ -182,6 +182,15 @@ class Session:
         """How much runs unasked: default, accept-edits, plan, rules-only or bypass."""
         await self._engine.inbox.set_mode(mode)
 
+    async def set_budget(self, budget: Budget) -> None:
+        """What a turn may use up, the one under way included."""
+        await self._engine.inbox.set_budget(budget)
+
+    async def set_agent(self, agent: str) -> None:
+        """Who works in the turns to come, by name. Not while one runs."""
+        self._between_turns("agent")
+        await choose(self._engine.inbox, agent)
+
     async def set_model(self, model: str) -> None:
         """The model of the turns to come, as provider/model. Not while one runs."""
         self._between_turns("model")
@@ -195,20 +204,7 @@ class Session:
     @property
     def questions(self) -> tuple[Question, ...]:
         """The calls that wait for `answer`."""
-        waiting = requests(self.view)
-        return tuple(self._asked(r) for r in waiting if not isinstance(r, PlanToJudge))
-
-    def _asked(self, request: Permission | Questions) -> Question:
-        call = request.call
-        return Question(
-            request.id,
-            call.call.name,
-            arguments(self._engine.as_made(call.call)),
-            call.reason,
-            tuple(request.questions) if isinstance(request, Questions) else (),
-            call.once,
-            call.hash,
-        )
+        return questions(self._engine)
 
     async def _judged(self, judge: Callable[[], Awaitable[bool]]) -> Result:
         with self._alone():
@@ -241,41 +237,13 @@ class Session:
         with _one_error():
             async with anyio.create_task_group() as group:
                 if self._approve is not None:
-                    group.start_soon(self._answer_questions, self._approve)
+                    group.start_soon(answer_all, self._engine, self._approve)
                 await go()
                 while self.questions and self._approve is not None:
                     await self._engine.record.news(after=self.view.seq)
                     await self._engine.go()
                 group.cancel_scope.cancel()
         return self.result
-
-    async def _put(self, question: Question, said: bool | str | Sequence[str]) -> None:
-        hash_ = question.hash
-        match said:
-            case str() | bool():
-                reason = said if isinstance(said, str) else ""
-                await self.answer(question.call_id, said is True, reason, hash_=hash_)
-            case list() | tuple() if question.asks:
-                await self.answer(question.call_id, True, answers=said, hash_=hash_)
-            case _:
-                raise BadInput(
-                    f"`approve` said {said!r} about a call of {question.tool}: it has to be "
-                    "True, False or a reason why not, or a list of answers to `question.asks`"
-                )
-
-    async def _answer_questions(self, approve: Approve) -> None:
-        put: set[str] = set()
-        while True:
-            seen = self.view.seq
-            for question in self.questions:
-                if question.call_id not in put:
-                    put.add(question.call_id)
-                    await self._put(question, await approve(question))
-            await self._engine.record.news(after=seen)
-
-
-def denied(call: ToolCall, reason: str) -> Question:
-    return Question(call.id, call.name, arguments(call), reason)
 
 
 @contextmanager
@@ -301,4 +269,5 @@ def _result(view: View, id_: str) -> Result:
         denials=tuple(denied(d.call, d.reason) for d in turn.denials),
         files={each["path"]: each["kind"] for each in files},
         data=document.get("structured"),
+        warnings=tuple(cast("list[str]", document["warnings"])),
     )

@@ -24,15 +24,17 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.app import App, Wishes
+from refold.answering import Approve, Question
+from refold.app import App
 from refold.config.here import load_here
 from refold.config.paths import paths
-from refold.conversation import Approve, Question, Result, Session
+from refold.conversation import Result, Session
 from refold.errors import BadInput
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.effort import Effort
 from refold.values.rights import Mode
+from refold.wishes import Wishes
 
 __all__ = ["Agent", "Question", "Result", "Session"]
 

@@ -52,7 +52,7 @@ class Asked(Protocol):
     def provider(self) -> Provider | None: ...
 
 
-class Profile(Struct, frozen=True):
+class Traits(Struct, frozen=True):
     """How a model is talked to. `small` ones get few words and few tools."""
 
     window: int = 0
@@ -93,6 +93,7 @@ class Models:
         lists = directory_in(paths.state)
         self.figures = Figures(environ, settings.prices, windows, lists)
         self._chains: dict[str, Provider] = {}
+        self._talking: dict[str, Provider] = {}  # those that call tools in words
         self._fixed: Provider | None = asked.provider
         self._tape: Tape | None = None
         if asked.record or asked.replay:
@@ -105,13 +106,13 @@ class Models:
         """Do the answers come from the caller, and not from a model by name?"""
         return bool(self._asked.provider or self._asked.script)
 
-    def default(self) -> str:
+    def default(self, role: str = "main") -> str:
         """The model to use when nobody named one; "" if there is none."""
         if self._asked.provider is not None:
             return f"{SCRIPT}own"
         if self._asked.script is not None:
             return f"{SCRIPT}{self._asked.script.name}"
-        return self.full(self._asked.model or "main")
+        return self.full(self._asked.model or role)
 
     def full(self, name: str) -> str:
         """`name` as provider/model; a role becomes the model that is set for it.
@@ -161,18 +162,18 @@ class Models:
         ]
         return tuple(dict.fromkeys((*found, *connections.installed())))
 
-    def profile(self, name: str) -> Profile:
+    def traits(self, name: str) -> Traits:
         if name.startswith(SMALL):
             from refold.provider.local.server import CONTEXT
 
-            return Profile(CONTEXT, small=True)
+            return Traits(CONTEXT, small=True)
         if not name or name.startswith(SCRIPT):
-            return Profile()
+            return Traits()
         try:
             found = self.connections.named(name)
         except BadInput:
-            return Profile()
-        return Profile(self.figures.window(found.spec, found.model))
+            return Traits()
+        return Traits(self.figures.window(found.spec, found.model))
 
     def price(self, name: str, usage: Usage) -> float | None:
         """What that much of a model costs, in US dollars; None: not known."""
@@ -188,9 +189,14 @@ class Models:
         rates = self.figures.rates(spec, model)
         return rates and rates.cost(usage)
 
-    def provider(self, name: str) -> Provider:
-        """Who answers for `name`. Never raises; the answer may be why not."""
+    def provider(self, name: str, *, in_words: bool = False) -> Provider:
+        """Who answers for `name`. Never raises; the answer may be why not.
+
+        `in_words`: it calls tools in words, whatever else it can.
+        """
         found = self._fixed or self._chain(name)
+        if in_words:
+            found = self._in_words(name, found)
         if self._tape is None:
             return found
         from refold.provider.cassette import Recording
@@ -213,6 +219,16 @@ class Models:
             self._fixed = Replaying(replay, NOT_REPLAYED, mask)
         if record is not None:
             self._tape = Tape(record, mask)
+
+    def _in_words(self, name: str, found: Provider) -> Provider:
+        # An embedded model has a way of its own; a cassette holds what was asked above.
+        if self._asked.replay is not None or self.traits(name).small:
+            return found
+        if name not in self._talking:
+            from refold.provider.text_protocol.protocol import TextProtocol
+
+            self._talking[name] = TextProtocol(found)
+        return self._talking[name]
 
     def _chain(self, name: str) -> Provider:
         """The model, and behind it those to be asked while it is down."""

@@ -31,6 +31,8 @@ from refold.place.limits import Limits
 from refold.place.port import Real, Snapshots
 from refold.place.reaper import reap_strays
 from refold.place.sandbox import Wish, find, remove_strays
+from refold.prompts.repository import root_of
+from refold.skills.places import Around, shipped
 from refold.tools.contract import Tool
 from refold.values.tools import Effect
 
@@ -61,6 +63,8 @@ class Workspace:
         self._own = tuple(
             dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
         )
+        # Commands run what skills bring; ours may lie where a sandbox hides things.
+        self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = any(rule.verdict == "deny" and reads(rule.tool) for rule in self.rules)
         self.files = DiskFiles(
@@ -99,6 +103,15 @@ class Workspace:
         """Why a deny rule keeps this file, absolute, from being read, or ""."""
         return self._unread(Real(os.path.realpath(path)))
 
+    @property
+    def directory(self) -> str:
+        return self._where.real[0]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Its directories, links followed."""
+        return self._where.real
+
     def close(self) -> None:
         self.commands.close()
 
@@ -110,6 +123,7 @@ class Workspace:
             roots=self._where.real,
             home=self._home,
             own=self._own,
+            shared=self._shared,
             sandboxed=self.sandbox.confines,
             follow=self.files.real,
         )
@@ -123,6 +137,7 @@ class Workspace:
             network=sandbox.network,
             writable=writable,
             own=self._own,
+            shared=self._shared,
             unread=self._all_unread if hides else tuple,
         )
 
@@ -175,6 +190,20 @@ def home(environ: Mapping[str, str]) -> str:
     except KeyError:
         found = "/"
     return os.path.realpath(found)
+
+
+def around(
+    directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
+) -> Around:
+    """What skills and templates are looked for around; `trusted` is a folder, or ""."""
+    real = os.path.realpath(directory)
+    return Around(
+        directory=real,
+        repository=root_of(real),
+        home=home(environ),
+        config=os.path.realpath(paths.config),
+        trusted=trusted,
+    )
 
 
 def _tidy() -> None:

@@ -132,6 +132,7 @@ def test_json_is_one_document_with_everything_a_script_needs(
     assert {k: v for k, v in found.items() if k not in ("session_id", "duration_seconds")} == {
         "type": "result", "outcome": "answered", "reason": "", "text": "Four.",
         "model": "script/script.jsonl", "steps": 1, "cost": None, "denials": [], "files": [],
+        "warnings": [],
         "usage": {"fresh": 10, "cached": 0, "cache_write": 0, "output": 5, "reasoning": 0},
     }  # fmt: skip
 

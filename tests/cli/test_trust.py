@@ -100,12 +100,93 @@ def test_what_cannot_be_trusted_is_one_sentence(refold: Told, folder: Path) -> N
     )
     assert nothing == (
         1, "",
-        f"refold: there is nothing to trust in {folder}: it has no .refold/config.toml\n",
+        f"refold: there is nothing to trust in {folder}: it has no .refold/config.toml and "
+        "no AGENTS.md\n",
     )  # fmt: skip
     assert refold("trust", "remove")[2].startswith(f"refold: {folder} is not trusted")
     assert refold("trust", "add", "nowhere") == (
         1, "", "refold: 'nowhere': there is no such directory\n",
     )  # fmt: skip
+
+
+def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
+    refold: Told, folder: Path
+) -> None:
+    (folder / ".refold/config.toml").unlink()
+    (folder / "AGENTS.md").write_text("Use tabs.")
+
+    added = refold("trust", "add")
+    (folder / "AGENTS.md").write_text("Use spaces.")
+
+    assert added == (
+        0,
+        "It tells the model what to do, in:\n  AGENTS.md (9 bytes)\n"
+        f"What {folder} tells the model counts from now on.\n",
+        "",
+    )
+    assert refold("trust", "add") == (0, f"{folder} is trusted already.\n", "")
+    assert refold("trust", "list") == (0, f"{folder}: what it tells the model\n", "")
+    assert json.loads(refold("trust", "list", "--json")[1]) == {
+        "folder": str(folder), "files": {}, "state": "trusted",
+    }  # fmt: skip
+    assert refold("trust", "remove")[0] == 0
+    assert refold("trust", "list") == (0, "", "")
+
+
+def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
+    refold: Told, folder: Path
+) -> None:
+    inner = folder / "inner"
+    (inner / ".claude/skills/paint").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "CLAUDE.md").write_text("Use tabs.")
+    (folder / ".refold").rename(inner / ".refold")
+
+    added = refold("trust", "add", str(inner))
+
+    assert added[1] == (
+        ".refold/config.toml:\n  runs unasked: bash(make test)\n"
+        "It tells the model what to do, in:\n"
+        "  ../CLAUDE.md (9 bytes)\n  .claude/skills (1 in it)\n"
+        f"{inner} is trusted, until these files change.\n"
+        f"What {folder} tells the model counts from now on.\n"
+    )
+    assert refold("trust", "list")[1] == (
+        f"{folder}: what it tells the model\n{inner}: .refold/config.toml\n"
+    )
+
+
+def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
+    refold: Told, folder: Path
+) -> None:
+    settings = folder / ".refold/config.toml"
+    settings.unlink()
+    (folder / "AGENTS.md").write_text("Use tabs.")
+    refold("trust", "add")
+    settings.write_text(RULES)
+
+    assert refold("trust", "list")[1] == (
+        f"{folder}: what it tells the model (its settings do not count)\n"
+    )
+    assert refold("config", "show")[2].startswith(
+        f"refold: .refold/config.toml in {folder}: not trusted, so"
+    )
+    assert "runs unasked" in refold("trust", "add")[1]
+
+
+def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
+    refold: Told, folder: Path
+) -> None:
+    (folder / ".git").mkdir()
+    (folder / "AGENTS.md").write_text("Use tabs.")
+    (folder / "inner").mkdir()
+    refold("trust", "add")
+
+    said = refold("trust", "remove", "inner")[2]
+
+    assert said == (
+        f"refold: {folder}/inner is not trusted ({folder} is, and it lies in that)\n"
+    )
 
 
 def test_the_settings_that_hold_say_so_themselves(refold: Told, folder: Path) -> None:

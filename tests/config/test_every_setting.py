@@ -4,6 +4,7 @@ Each is changed in the file, in the environment and by flag, and a real session 
 to show the change. Whoever adds a setting adds a line to `CHANGED`.
 """
 
+import io
 import json
 import os
 import socket
@@ -17,20 +18,33 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.app import App, Wishes
+from refold.app import App
+from refold.cli.interactive import around
 from refold.cli.stdio import Door
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.notifying import BELL
+from refold.cli.terminal.plain import Plain
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.work import Work
+from refold.config.folders import Folders
 from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
-from refold.errors import BadInput
-from refold.journal.events import Checkpointed, Entry
+from refold.errors import BadInput, ToolFailed
+from refold.journal.events import Checkpointed, Compacted, Entry
+from refold.journal.home import Home
+from refold.prompts.summary import summary_prompt
+from refold.provider.port import Delta, Request
+from refold.remembering import Remembering
 from refold.session.session import Session
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.tools.todo import todo_write
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
+from refold.wishes import Wishes
 
 Build = Callable[..., Agent]
 Probe = Callable[[Build], Awaitable[object]]
@@ -46,6 +60,18 @@ async def look(n: int) -> Reply:
 async def act(what: str) -> Reply:
     """Do something."""
     return Reply("done")
+
+
+@tool(Effect.LOOK)
+async def web_search(query: str) -> Reply:
+    """Search the web."""
+    return Reply(f"about {query}")
+
+
+@tool(Effect.LOOK)
+async def fail(n: int) -> Reply:
+    """Fail."""
+    raise ToolFailed("It is broken.")
 
 
 def looks(count: int) -> list[list[tuple[str, str]]]:
@@ -89,6 +115,38 @@ async def same_calls(build: Build) -> object:
     provider = ScriptedProvider(*[[("look", '{"n": 1}')]] * 9)
     await said_by(build(provider=provider))
     return len(provider.heard) - 1
+
+
+def answers_to(name: str, *arguments: str) -> Probe:
+    """How many answers with these calls are let through, of twelve."""
+
+    async def let_through(build: Build) -> object:
+        given = [arguments[n % len(arguments)].replace("N", str(n)) for n in range(12)]
+        provider = ScriptedProvider(*[[(name, each)] for each in given], "Done.")
+        await said_by(build(provider=provider, tools=(look, web_search, fail)))
+        return len(provider.heard)
+
+    return let_through
+
+
+going_round = answers_to("look", '{"n": 1}', '{"n": 2}')
+searching = answers_to("web_search", '{"query": "N"}')
+failing = answers_to("fail", '{"n": N}')
+
+
+async def sums_up(build: Build) -> object:
+    provider = ScriptedProvider(*looks(4), "Summary.")
+    await said_by(build(provider=provider, settings={"limits.steps": 4}))
+    return len(provider.heard) == 5
+
+
+async def is_reminded(build: Build) -> object:
+    call = ("todo_write", '{"todos": [{"subject": "cook"}]}')
+    provider = ScriptedProvider([call], "So far.", "Yes.")
+    async with build(provider=provider, tools=(todo_write,)).session() as session:
+        await session.run("Cook.")
+        await session.run("And?")
+    return "cook" in provider.heard[-1].messages[-1].message.text
 
 
 async def refused_answers(build: Build) -> object:
@@ -174,6 +232,34 @@ async def who_answers_while_the_main_one_is_down(build: Build) -> object:
         async with build(settings=settings).session() as session:
             await session.run("Go.")
             return [name for name, _ in session.view.account.by_model]
+
+
+async def reviews(build: Build) -> object:
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider))
+    return "an agent that reviews" in provider.heard[0].system
+
+
+async def heeds_instructions(build: Any) -> object:
+    (build.directory / "AGENTS.md").write_text("Use tabs.")
+    Folders(paths(os.environ).folders).trust_texts(build.directory)
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider))
+    return "Use tabs." in provider.heard[0].system
+
+
+async def is_told_skills(build: Any) -> object:
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider))
+    return "- pdf-writer: " in provider.heard[0].system
+
+
+async def is_told_notes(build: Any) -> object:
+    data = paths(os.environ).data
+    Remembering(data, build.directory, Home(data / "sessions")).note("CI runs on ARM")
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider))
+    return "CI runs on ARM" in provider.heard[0].system
 
 
 async def traces(build: Build) -> object:
@@ -318,6 +404,12 @@ async def keeps_checkpoints(build: Build) -> object:
     return any(isinstance(i, Entry) and isinstance(i.event, Checkpointed) for i in items)
 
 
+async def may_write(build: Build) -> object:
+    provider = ScriptedProvider("Hello.")
+    await said_by(build(provider=provider, tools=(), builtin=True))
+    return "write_file" in [tool.name for tool in provider.heard[0].tools]
+
+
 async def how_long_a_question_stands(build: Any) -> object:
     async with started(build) as (_, _, session):
         return session.patience.seconds
@@ -342,6 +434,17 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
         await app.aclose()
 
 
+async def rings(build: Any) -> object:
+    """Is the person called at the end of a turn, in a terminal that can?"""
+    async with started(build) as (app, id_, session):
+        printed = io.StringIO()
+        screen = Screen(printed, Look(moves=True))
+        work = Work(session, around(app, id_, session.view), screen, Plain(screen))
+        await session.inbox.say("Go.")
+        await work.through(session.go)
+    return BELL in printed.getvalue()
+
+
 class Change(NamedTuple):
     """`before` is what the default shows, where a test need not wait for it."""
 
@@ -351,15 +454,124 @@ class Change(NamedTuple):
     probe: Probe
 
 
+def shorter(
+    what: Callable[[list[Compacted], list[Request]], object], **base: object
+) -> Probe:
+    """What of a long talk is told shorter, by the events and by what is sent."""
+
+    async def probe(build: Build) -> object:
+        asks = [[("look", f'{{"n": {2_000 + n}}}')] for n in range(24)]
+        provider = ScriptedProvider(*asks, "Done.")
+        events: list[Compacted] = []
+        settings = {f"context.{key}": value for key, value in base.items()}
+        agent = build(provider=Beside(provider), settings=settings)
+        async with agent.session() as session, session.stream("Go.") as frames:
+            async for frame in frames:
+                item = frame.item
+                if isinstance(item, Entry) and isinstance(item.event, Compacted):
+                    events.append(item.event)
+        return what(events, provider.heard)
+
+    return probe
+
+
+class Beside:
+    """Sums up by itself, so that the script is only of the talk."""
+
+    def __init__(self, inner: ScriptedProvider) -> None:
+        self._inner = inner
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        own = request.system == summary_prompt()
+        return (ScriptedProvider("All went well.") if own else self._inner).stream(request)
+
+
+def kinds(events: list[Compacted], heard: list[Request]) -> set[str]:
+    return {event.kind for event in events if event.dropped}
+
+
+def whole_results(events: list[Compacted], heard: list[Request]) -> int:
+    """How many results stood whole when results were left out for the first time."""
+    left_out = next(len(event.results) for event in events if event.kind == "prune")
+    for request in heard:
+        parts = [p for s in request.messages for p in s.message.parts]
+        results = [p.text for p in parts if isinstance(p, ToolResult)]
+        if sum(text.startswith("[left out") for text in results) == left_out:
+            return len(results) - left_out
+    raise AssertionError("nothing was sent any more")
+
+
+def messages_kept(events: list[Compacted], heard: list[Request]) -> int:
+    """How many messages stood beside the first summary."""
+    first = (r for r in heard if "<summary>" in r.messages[0].message.text)
+    return len(next(first).messages) - 1
+
+
+def used_up(**usage: int) -> Probe:
+    """How many answers a turn has before its budget ends it."""
+
+    async def probe(build: Build) -> object:
+        used = Usage(**usage)
+        asks = [Line(calls=(("look", f'{{"n": {n}}}'),), usage=used) for n in range(9)]
+        provider = ScriptedProvider(*asks, "Done.")
+        said = await said_by(build(provider=provider))
+        assert said.startswith(("answered", "budget"))
+        return len(provider.heard)
+
+    return probe
+
+
+async def money(build: Build) -> object:
+    """How many dollars a turn of half-dollar answers comes to."""
+    used = Usage(fresh=500_000)
+    lines = [Line(calls=(("look", f'{{"n": {n}}}'),), usage=used) for n in range(14)]
+    answers = [answer("openai-chat", line) for line in lines]
+
+    async with wire_server(lambda _: answers.pop(0)) as server:
+        settings = mine(providers__mine__base_url=server.url)
+        prices = {"prices.mine/m.input": 1.0, "prices.mine/m.output": 1.0}
+        async with build(settings={**settings, **prices}).session() as session:
+            result = await session.run("Go.")
+            assert result.outcome == "budget"
+            return result.cost
+
+
+async def seconds(build: Build) -> object:
+    """Does a turn end by itself, or because it took long?"""
+
+    @tool(Effect.LOOK)
+    async def wait(n: int) -> Reply:
+        """Wait a little."""
+        await anyio.sleep(0.02)
+        return Reply(str(n))
+
+    provider = ScriptedProvider([("wait", '{"n": 1}')], [("wait", '{"n": 2}')], "Done.")
+    return (await said_by(build(provider=provider, tools=[wait]))).partition(":")[0]
+
+
 CHANGED: dict[str, Change] = {
     "models.main": Change("mine/m-7", None, "m-7", model_asked_for()),
     "models.small": Change("mine/s", "main", "s", model_asked_for("small")),
     "models.big": Change("mine/b", "main", "b", model_asked_for("big")),
     "models.judge": Change("mine/j", "main", "j", model_asked_for("judge")),
+    "context.window": Change(8_000, set(), {"prune"}, shorter(kinds)),
+    "context.prune": Change(1, {"prune"}, {"full"}, shorter(kinds, window=8_000)),
+    "context.frees": Change(0.9, {"prune"}, {"full"}, shorter(kinds, window=8_000)),
+    "context.results": Change(1, 3, 1, shorter(whole_results, window=12_000)),
+    "context.compact": Change(1, {"full"}, set(), shorter(kinds, window=12_000, prune=1)),
+    "context.messages": Change(2, 8, 2, shorter(messages_kept, window=14_000, prune=1)),
+    "budget.dollars": Change(2, 5.0, 2.0, money),
+    "budget.tokens": Change(2_500, 10, 3, used_up(fresh=1_000)),
+    "budget.calls": Change(4, 10, 4, used_up(fresh=1)),
+    "budget.seconds": Change(0.01, "answered", "budget", seconds),
     "effort": Change("max", "", "max", effort),
     "fallback": Change(
         ["mine/other"], [], ["mine/other"], who_answers_while_the_main_one_is_down
     ),
+    "preset": Change("review", False, True, reviews),
+    "instructions": Change(False, True, False, heeds_instructions),
+    "skills": Change(False, True, False, is_told_skills),
+    "memory": Change(False, True, False, is_told_notes),
     "trace": Change(True, False, True, traces),
     "permission_mode": Change("bypass", False, True, runs_unasked),
     "durability": Change("written", True, False, syncs),
@@ -369,7 +581,9 @@ CHANGED: dict[str, Change] = {
     "sandbox.profile": Change("read-only", True, False, writes_where_it_works),
     "sandbox.network": Change(True, False, True, reaches_the_network),
     "sandbox.writable": Change(["~/kept"], False, True, writes_in_another_directory),
+    "agent": Change("explore", True, False, may_write),
     "checkpoints": Change(False, True, False, keeps_checkpoints),
+    "notify": Change(0.00001, False, True, rings),
     "limits.answer": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
     "limits.question": Change(7, 300.0, 7.0, how_long_a_question_stands),
     "limits.processes": Change(10, False, True, too_many_processes),
@@ -379,6 +593,11 @@ CHANGED: dict[str, Change] = {
     "limits.continuations": Change(1, 3, 1, continuations),
     "limits.corrections": Change(1, 3, 1, corrections),
     "limits.repeats": Change(2, 3, 2, same_calls),
+    "limits.alternations": Change(2, 7, 5, going_round),
+    "limits.searches": Change(2, 6, 4, searching),
+    "limits.errors": Change(2, 4, 2, failing),
+    "limits.summary": Change(False, True, False, sums_up),
+    "reminders": Change(False, True, False, is_reminded),
     "limits.refusals": Change(2, 3, 2, refused_answers),
     "limits.result": Change(1000, 30_000, 1000, longest_result),
     "limits.output": Change(77, 0, 77, longest_answer),
@@ -397,6 +616,21 @@ SLOW_BY_DEFAULT = {
     "http.retries",
     "limits.steps",
 }
+
+
+@pytest.mark.parametrize(
+    ("key", "probe"),
+    [
+        ("limits.repeats", answers_to("look", '{"n": 1}')),
+        ("limits.alternations", going_round),
+        ("limits.searches", searching),
+        ("limits.errors", failing),
+    ],
+)
+def test_a_rule_against_circles_is_off_at_zero(key: str, probe: Probe, build: Any) -> None:
+    build.flags[key] = 0
+
+    assert anyio.run(probe, build) == 13
 
 
 def test_every_setting_is_changed_here() -> None:
@@ -539,15 +773,16 @@ def test_tools_are_offered_in_the_way_that_is_set(
 
 
 def test_a_window_that_is_set_holds_for_what_is_sent(build: Build) -> None:
-    async def said(window: int) -> str:
+    async def said(window: int) -> bytes:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             where = {"providers__mine__base_url": server.url}
             given = mine(providers__mine__window=window, **where)
             async with build(settings=given).session() as session:
-                return (await session.run("x" * 60_000)).reason
+                await session.run("x" * 60_000)
+                return bytes(server.heard[-1].body)
 
-    assert "reads 5,000" in anyio.run(said, 5_000)
-    assert anyio.run(said, 0) == ""
+    assert len(anyio.run(said, 5_000)) < 5_000 * 4
+    assert len(anyio.run(said, 0)) > 60_000
 
 
 @pytest.mark.parametrize(

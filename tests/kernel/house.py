@@ -31,7 +31,7 @@ from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 
 POLICIES = (
-    stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), joined_up(3), not_stuck(3),
+    stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), joined_up(3), *not_stuck(3),
     going_on, after_a_stop, in_plan_mode("default"), converse,
 )  # fmt: skip
 OPEN_HAND = (parse("book", "allow"),)

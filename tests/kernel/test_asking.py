@@ -183,10 +183,12 @@ def test_an_answer_is_priced_when_it_comes_and_never_again() -> None:
 
 
 def test_one_unknown_price_makes_the_sum_unknown_and_not_zero() -> None:
-    prices = iter((1.0, None))
+    def price(_: str, used: Usage) -> float | None:
+        return None if used.output == len("Two.") else 1.0
+
     provider = ScriptedProvider(Reply("One.", (WEATHER,)), "Two.")
 
-    view = run(MemoryStore(), world(provider, price=lambda *_: next(prices)), "Go.")
+    view = run(MemoryStore(), world(provider, price=price), "Go.")
 
     spent = view.account.spent
     assert (spent.cost, spent.dollars, spent.unpriced) == (None, 1.0, 1)
@@ -272,7 +274,8 @@ def test_a_refusal_says_why_where_the_provider_does() -> None:
 
 
 def in_a_window(provider: Provider, window: int) -> World:
-    return world(provider, policies=(in_window, converse), window=window, model="acme/one")
+    alone = in_window(lambda _: None)
+    return world(provider, policies=(alone, converse), window=window, model="acme/one")
 
 
 def test_what_cannot_fit_is_said_with_its_size_and_not_sent() -> None:

@@ -22,9 +22,11 @@ from refold.provider.encoded import Encoded, Piece
 from refold.provider.port import Delta, Pictures, Request
 from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
 from refold.testing.strict import check_history
+from refold.values.budget import Budget
 from refold.values.control import PlanReady
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.shown import Diff
+from refold.values.usage import Usage
 
 CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))
 YES = Message("assistant", (Text("yes"),))
@@ -107,6 +109,9 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.Mended("half a line"),
         news.EffortChosen("high"), news.Rejected(("Not that shape.",)),
         news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6),
+        news.CompactAsked(), news.Compacted("full", carried="what was said"),
+        news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)),
+        news.AgentChosen("explore"), news.FilesFound((("/f", "changed"),)), news.Distilled(3),
     ]  # fmt: skip
     view = fold(placed([*said, plan, asked]))
 

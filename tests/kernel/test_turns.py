@@ -6,7 +6,7 @@ from house import BOOK, WEATHER, entries, kinds, opened, run, world
 
 from refold.engine.policies.continuation import CALL_CUT, WORDS_CUT
 from refold.engine.policies.step_limit import GO_ON, SUMMARY, WRAP_UP
-from refold.engine.policies.stuck import NUDGE
+from refold.engine.policies.stuck import REPEATED
 from refold.engine.request import build_request
 from refold.journal.events import (
     Ended,
@@ -208,7 +208,7 @@ def test_a_model_that_goes_in_circles_is_nudged_and_then_stopped() -> None:
 
     view = run(MemoryStore(), world(provider), "Umbrella?")
 
-    assert last_words(provider, 3)[0] == NUDGE.format(times=3)
+    assert last_words(provider, 3)[0] == REPEATED.format(names="weather", times=3)
     assert (view.turn.outcome, view.account.calls) == ("stuck", 4)
 
 

@@ -113,9 +113,11 @@ def test_the_built_in_tools_are_there_beside_one_s_own(tmp_path: Path) -> None:
 
     assert result.files == {"a.txt": "created"}
     assert (tmp_path / "a.txt").read_text() == "hello\n"
-    assert [spec.name for spec in provider.heard[0].tools][-2:] == [
+    assert [spec.name for spec in provider.heard[0].tools][-4:] == [
         "exit_plan_mode",
         "weather",
+        "tool_search",
+        "tool_call",
     ]
 
 

@@ -61,7 +61,7 @@ class Files(RuleBasedStateMachine):
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
         place = self.root / name
-        if place.parent.resolve() != place.parent:
+        if os.path.realpath(place.parent) != str(place.parent):
             return
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)

@@ -24,7 +24,7 @@ from wires import (
     words,
 )
 
-from refold.provider import anthropic, gemini, ollama, openai_chat, responses
+from refold.provider import anthropic, gemini, ollama, openai_chat, responses, sendable
 from refold.provider.encoded import Encoded
 from refold.provider.port import Request
 from refold.testing.wire_answers import WireName
@@ -54,7 +54,10 @@ THINKING = st.builds(
 )
 KEPT = st.sampled_from([b"null", b"{}", SIGNED, b'{"thoughtSignature":"s"}', b"{", b""])
 CALLED = st.lists(
-    st.tuples(ANYTHING, ARGUMENTS, ANYTHING, st.sampled_from(["", *WIRES]), KEPT.map(Raw)),
+    st.tuples(
+        *(ANYTHING, ARGUMENTS, ANYTHING, st.sampled_from(["", *WIRES]), KEPT.map(Raw)),
+        st.sampled_from(["", "tool_call"]),
+    ),
     max_size=3,
 )
 
@@ -109,7 +112,8 @@ def _gemini(asked: Request) -> bytes:
 
 
 def _ollama(asked: Request) -> bytes:
-    names = {c.id: c.name for s in asked.messages for c in s.message.calls}
+    made = (sendable.as_made(c) for s in asked.messages for c in s.message.calls)
+    names = {call.id: call.name for call in made}
     encoded = Encoded(lambda m, p: ollama.message_to_wire(m, p, names=names))
     return ollama.to_wire(asked, encoded.join(asked.messages, asked.pictures), 4096)
 

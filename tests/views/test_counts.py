@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from refold.journal.events import (
-    Briefed,
     Entry,
     Event,
     ModelAnswered,
@@ -16,7 +15,7 @@ from refold.journal.events import (
 from refold.journal.fold import View, fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Spent, Usage
-from refold.views.counts import cost_lines, duration, ending, turn_line
+from refold.views.counts import duration, ending, turn_line
 from refold.views.recap import recap
 from refold.views.styled import bare
 
@@ -64,7 +63,23 @@ def test_a_turn_ends_with_what_it_used(
         ("interrupted", "stopped at a question", "stopped at a question"),
         ("step_limit", "50 answers", "step limit: 50 answers. Press Enter to go on."),
         ("failed", "no \x1b key", r"failed: no \x1b key"),
-        ("stuck", "bash was called 4 times alike", "stuck: bash was called 4 times alike"),
+        (
+            "step_limit",
+            "50 answers were allowed; continue goes on",
+            "step limit: 50 answers were allowed. Press Enter to go on.",
+        ),
+        (
+            "stuck",
+            "bash was called 4 times alike",
+            "stuck: bash was called 4 times alike. Say what to do instead, or /continue.",
+        ),
+        (
+            "budget",
+            "$5.00 of $5.00 are used; continue goes on with as much again",
+            "budget: $5.00 of $5.00 are used. /budget raises it; "
+            "Enter goes on with as much again.",
+        ),
+        ("", "", None),
     ],
 )
 def test_an_end_that_is_no_answer_is_named(
@@ -73,22 +88,6 @@ def test_an_end_that_is_no_answer_is_named(
     found = ending(outcome, reason)
 
     assert (bare([found]) if found else None) == said
-
-
-def test_a_session_s_cost_is_told_model_by_model_and_never_guessed() -> None:
-    view = folded(
-        Briefed(window=1000),
-        answer("x", "m/a", Usage(100, 0, 0, 10), 1.0),
-        answer("y", "m/long", Usage(200, 50, 0, 20)),
-    )
-
-    assert bare(cost_lines(view)) == (
-        "m/a     100 in · 10 out · $1.00\n"
-        "m/long  250 in (50 cached) · 20 out · price unknown\n"
-        "in all  350 in (50 cached) · 30 out · $1.00 and more\n"
-        "27% of window"
-    )
-    assert bare(cost_lines(View())) == "Nothing has been used yet."
 
 
 @pytest.mark.parametrize(

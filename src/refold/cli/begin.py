@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 import anyio
 
-from refold.app import App, Wishes
+from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.local import install
 from refold.cli.out import write
@@ -35,6 +35,7 @@ from refold.provider.local.shelf import Shelf, default_directory
 from refold.provider.port import Provider
 from refold.session.session import Session
 from refold.views.result import EXIT_CODES
+from refold.wishes import Wishes
 
 DEMO_STEPS = 12  # a small model that goes astray is not watched for fifty answers
 DEMO_FILE = "number.txt"

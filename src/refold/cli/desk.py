@@ -8,18 +8,24 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 
+from refold.agents.choosing import choose
 from refold.app import App
 from refold.cli.attached import attached
 from refold.cli.grants import offered
 from refold.cli.orders import (
     ApprovalResponse,
     Cancel,
+    CompactTalk,
     Continue,
     Interrupt,
     Order,
     PlanApproval,
     QuestionResponse,
+    Queue,
+    SetAgent,
+    SetBudget,
     SetMode,
+    Steer,
     UserMessage,
 )
 from refold.errors import BadInput
@@ -28,6 +34,7 @@ from refold.session.requests import Permission, Questions, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.values.asked import ASK_USER, asked
+from refold.values.budget import Budget
 from refold.values.rights import MODES
 from refold.views.stream import Document, approval_request, question
 
@@ -56,6 +63,12 @@ class Desk:
                 await self.say(order)
             case UserMessage():
                 self.mail.append(order)
+            case Steer(text, key):
+                await self.say(UserMessage(text, key, "now"))
+            case Queue(text, key):
+                await self.say(UserMessage(text, key, "next"))
+            case CompactTalk() | SetBudget() | SetAgent():
+                await self._set(order)
             case _:
                 await self._steer(order)
 
@@ -108,6 +121,17 @@ class Desk:
                 if not self._session.view.talk.messages:
                     raise BadInput("there is nothing to go on with yet")
                 self.going_on = True
+
+    async def _set(self, order: CompactTalk | SetBudget | SetAgent) -> None:
+        session = self._session
+        match order:
+            case CompactTalk(kind, focus):
+                if not await session.compact(kind, focus):
+                    raise BadInput("nothing has been said that could be told shorter")
+            case SetBudget(dollars, tokens, calls, seconds):
+                await session.inbox.set_budget(Budget(dollars, tokens, calls, seconds))
+            case SetAgent(agent):
+                await choose(session.inbox, agent)
 
     async def _verdict(self, order: ApprovalResponse) -> None:
         found = self._waiting(order.call_id, order.hash)

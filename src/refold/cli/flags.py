@@ -31,6 +31,10 @@ DOORS = {
     "sessions": ("sessions", "run"),
     "rewind": ("rewind", "run"),
     "plans": ("plans", "run"),
+    "memory": ("memory", "run"),
+    "skills": ("skills", "run"),
+    "context": ("context", "run"),
+    "cost": ("cost", "run"),
     "permissions": ("permissions", "run"),
     "trust": ("trust", "run"),
     "models": ("models", "run"),
@@ -42,7 +46,9 @@ DOORS = {
 }
 COMMANDS = tuple(DOORS)
 # Those that have many flags say themselves which.
-_OWN = ("rewind", "plans", "permissions", "trust", "models", "auth", "local")
+_OWN = (
+    "rewind", "plans", "memory", "skills", "context", "cost", "permissions", "trust", "models", "auth", "local",
+)  # fmt: skip
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 FORMATS = ("text", "json", "stream-json")
 TAKEN = ("text", "stream-json")
@@ -89,10 +95,22 @@ def _session() -> Parser:
         help="asked while the model is down; can be given again")  # fmt: skip
     add("-i", "--image", action="append", default=[], metavar="FILE",
         help="a picture for the model to see; can be given again")  # fmt: skip
+    _add_who(parser)
     _add_rights(parser)
     _add_output(parser)
     _add_calls(parser)
     return parser
+
+
+def _add_who(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--agent", metavar="NAME", help="who works: its prompt, tools and rights")
+    add("--preset", metavar="NAME", help="the prompt of the agent main")
+    add(
+        "--no-memory",
+        action="store_true",
+        help="remember nothing, and tell nothing remembered",
+    )
 
 
 def _add_rights(parser: Parser) -> None:
@@ -107,7 +125,7 @@ def _add_rights(parser: Parser) -> None:
             help=f"a rule that {verb}, such as 'bash(git status *)'")  # fmt: skip
     add("--ask", action="append", default=[], metavar="RULE", help="a rule that asks")
     add("--trust", action="store_true",
-        help="the settings that lie in this folder count, this time")  # fmt: skip
+        help="settings and instructions of this folder count, this time")  # fmt: skip
     add("--add-dir", action="append", default=[], metavar="DIR",
         help="one more directory that belongs to the workspace")  # fmt: skip
 
@@ -120,6 +138,7 @@ def _add_output(parser: Parser) -> None:
     add("--include-partial-messages", action="store_true",
         help="stream-json: pieces of answers too")  # fmt: skip
     add("--max-turns", type=int, metavar="N", help="answers of the model in one turn")
+    add("--max-budget-usd", type=_dollars, metavar="USD", help="what one turn may cost")
     add("--timeout", type=_seconds, metavar="SECONDS", help="give up after this long")
     add("--system-prompt", metavar="TEXT", help="instead of refold's own")
     add("--append-system-prompt", metavar="TEXT", help="added to the system text")
@@ -138,12 +157,20 @@ def _add_calls(parser: Parser) -> None:
 
 
 def _seconds(text: str) -> float:
+    return _above_0(text, "seconds")
+
+
+def _dollars(text: str) -> float:
+    return _above_0(text, "dollars")
+
+
+def _above_0(text: str, what: str) -> float:
     try:
         found = float(text)
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise ArgumentTypeError(f"{text!r} is no number of {what} above 0")
     return found
 
 

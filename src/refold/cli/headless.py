@@ -10,12 +10,13 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import anyio
 
 from refold.app import App
 from refold.cli.attached import attached
-from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.opening import app_of, leave_out, open_session, pictures
 from refold.cli.told import Told
 from refold.errors import BadInput, JournalError, RefoldError, first
 from refold.journal.fold import View
@@ -50,10 +51,13 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
                 async with anyio.create_task_group() as group:
                     group.start_soon(_tell_notices, app)
                     sent = (*shown, *_named(words, session, app))
-                    timed_out = await _turn(session, words, sent, out, found.timeout)
+                    typed = found.text if found.text.strip() and found.text != words else ""
+                    said = _Said(words, sent, typed)
+                    timed_out = await _turn(session, said, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
                 out.broken(first(error), session, time.monotonic() - began)
                 raise
+            await leave_out(app, session)
             document = result(session.view, id_, time.monotonic() - began)
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"
@@ -78,8 +82,7 @@ async def _tell_notices(app: App) -> None:
 
 async def _turn(
     session: Session,
-    words: str,
-    shown: Sequence[Picture],
+    said: "_Said",
     out: Told,
     limit: float | None,
 ) -> bool:
@@ -90,17 +93,25 @@ async def _turn(
         sys.stderr.write(
             f"refold: the journal was damaged at its end; lost: {session.lost}\n"
         )
-    if words:
-        await session.inbox.say(words, pictures=shown)
+    if said.words:
+        await session.inbox.say(said.words, pictures=said.shown, typed=said.typed)
     async with anyio.create_task_group() as group:
         group.start_soon(out.follow, watch.frames(), session)
         group.start_soon(_heed_signals, session)
         group.start_soon(clock.run, session)
-        await (session.go() if words else session.continue_())
+        await (session.go() if said.words else session.continue_())
         watch.close()
         await out.finished.wait()
         group.cancel_scope.cancel()
     return clock.ran_out
+
+
+class _Said(NamedTuple):
+    """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
+
+    words: str
+    shown: Sequence[Picture]
+    typed: str
 
 
 class _Clock:

@@ -9,15 +9,22 @@ import anyio
 
 from refold.app import App
 from refold.cli.confirming import said_yes
-from refold.cli.opening import app_of, open_session, pictures, settings_of
+from refold.cli.finishing import aide_for, leave
+from refold.cli.opening import app_of, leave_out, open_session, pictures, settings_of
+from refold.cli.terminal.commands import names
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.trusting import Offer
 from refold.config.folders import Folders
 from refold.config.paths import paths
-from refold.config.project import in_words
 from refold.config.remember import remember
+from refold.errors import BadInput
 from refold.journal.fold import View
+from refold.policies import budget
+from refold.remembering import Learned
 from refold.session.session import Session
+from refold.skills.shortcuts import Shortcuts
+from refold.workspace import around as skills_around
 
 _SINCE = {"changed": ", changed since you saw them"}
 MENDED = "the journal was damaged at its end; lost: {lost}"
@@ -37,28 +44,44 @@ def run(found: Namespace) -> int:
 
 
 def _ask_about_the_folder(found: Namespace) -> None:
-    """Show the settings that lie in the folder, once, and ask whether they count."""
+    """Show the settings of the folder and what tells the model what to do, and ask."""
     here = settings_of(found)
-    if here.state not in ("new", "changed"):
+    offer = Offer(here.project, here.state, here.texts)
+    if not offer:
         return
-    sys.stdout.write(f"Settings of this folder{_SINCE.get(here.state, '')}:\n\n")
-    sys.stdout.write("".join(f"  {line}\n" for line in in_words(here.project)))
-    sys.stdout.write("\nTrust these settings? They count until they change. [y/N] ")
+    if offer.settings:
+        sys.stdout.write(f"Settings of this folder{_SINCE.get(here.state, '')}:\n\n")
+    sys.stdout.write("".join(f"  {line}\n" for line in offer.lines()))
+    sys.stdout.write(f"\n{_question(offer)} [y/N] ")
     sys.stdout.flush()
     if said_yes():
-        Folders(paths(os.environ).folders).trust(here.project)
+        offer.take(Folders(paths(os.environ).folders))
     else:
         sys.stdout.write("They do not count.\n")
 
 
+def _question(offer: Offer) -> str:
+    if not offer.settings:
+        return "Trust this folder? What it tells the model counts from then on."
+    if not offer.texts.found:
+        return "Trust these settings? They count until they change."
+    return "Trust these? The settings count until they change."
+
+
 async def _run(found: Namespace, app: App) -> int:
     try:
+        if app.learns:
+            leave(app.remembering, os.environ)  # what an earlier one could not finish
         id_, session = await open_session(app, found)
         async with session:
             here = around(app, id_, session.view, session.lost)
-            return await converse(session, here, found.text, pictures(found))
+            code = await converse(session, here, found.text, pictures(found))
+            await leave_out(app, session)
+            return code
     finally:
         await app.aclose()
+        if app.learns:
+            leave(app.remembering, os.environ)
 
 
 def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
@@ -69,9 +92,23 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         return await anyio.to_thread.run_sync(app.models.check, name)
 
     async def another() -> Session:
-        _, session = await app.start()
+        id_, session = await app.start()
+        app.put_down(id_)
         return session
 
+    async def learn(session: Session) -> Learned:
+        aide = aide_for(app, session.view, asked=True)
+        if aide is None:
+            raise BadInput("no model can be asked for notes: set models.small")
+        return await app.remembering.learn(session.view.about.id, session.record, aide)
+
+    def presets() -> list[tuple[str, str]]:
+        return [(each.name, each.description) for each in app.briefing.presets()[0]]
+
+    trusted = app.briefing.trusted
+    places = skills_around(app.directory, app.paths, os.environ, trusted=trusted)
+    shortcuts = Shortcuts(app.skills, places, names())
+    lost_words = (MENDED.format(lost=lost),) if lost else ()
     return Surroundings(
         model=app.model_of(view),
         models=app.models.names(),
@@ -82,12 +119,28 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         rules=app.rules,
         effort=app.settings.effort,
         mode=app.settings.permission_mode,
+        budget=budget(app.settings),
+        window=app.settings.context.window,
+        notify=app.settings.notify,
         facts=app.facts,
         unread=app.unread,
         always=app.workspace.always,
         saved_in=str(app.paths.folders),
         snapshots=lambda view: app.snapshots(view.about.id),
         history=app.paths.state / "history",
-        notices=(*app.notices(), *((MENDED.format(lost=lost),) if lost else ())),
+        agent=app.settings.agent,
+        preset=app.settings.preset,
+        presets=presets,
+        skills=app.skills if app.settings.skills else None,
+        shortcuts=shortcuts,
+        remembering=app.remembering if app.settings.memory and app.wishes.keep else None,
+        learn=learn,
+        notices=(*app.notices(), *shortcuts.notices(), *_learned(app), *lost_words),
         come_back=f"refold -c   (or refold -r {id_})",
     )
+
+
+def _learned(app: App) -> tuple[str, ...]:
+    """What was learned from earlier sessions, and was not told yet."""
+    told = app.remembering.notice() if app.settings.memory and app.wishes.keep else ""
+    return (told,) if told else ()

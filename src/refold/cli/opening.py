@@ -7,18 +7,21 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
-from refold.app import App, Wishes
+from refold.app import App
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
 from refold.config.remember import remember
 from refold.errors import BadInput
+from refold.journal.events import Distilled
 from refold.journal.home import Home, started_in
 from refold.models import own_address
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.tools.pictures import picture_file
 from refold.values.rights import MODES, Mode
+from refold.wishes import Wishes
 
 
 def app_of(found: Namespace, *, attended: bool) -> App:
@@ -31,6 +34,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         more_roots=tuple(_directory(each) for each in found.add_dir),
         model=named_model(found),
         attended=attended,
+        trust=found.trust,
         own_system=found.system_prompt or "",
         more_system=found.append_system_prompt or "",
         script=_file(found.script),
@@ -62,18 +66,36 @@ def settings_of(found: Namespace) -> Here:
 async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
     """The session that -c or -r name, or a new one."""
     if found.resume is None and not found.continue_:
-        return await app.start()
+        id_, session = await app.start()
+        app.put_down(id_)
+        return id_, session
     if found.no_session:
         raise BadInput("--no-session keeps no journal, so it cannot go with -c or -r")
     id_ = app.home.find(found.resume).id if found.resume is not None else app.newest()
     session = await app.resume(id_)
+    app.put_down(id_)
     if model := named_model(found):
         await session.inbox.choose_model(app.models.full(model))
     if found.effort:
         await session.inbox.choose_effort(found.effort)
     if mode := _mode(found):
         await session.inbox.set_mode(mode)
+    if found.agent:
+        from refold.agents.choosing import choose
+
+        await choose(session.inbox, found.agent)
+    if found.max_budget_usd and (chosen := session.view.rights.budget) is not None:
+        budget = replace(chosen, dollars=found.max_budget_usd)
+        await session.inbox.set_budget(budget)  # what was chosen in it would win
     return id_, session
+
+
+async def leave_out(app: App, session: Session) -> None:
+    """What was said while nothing is to be remembered is not learned later either."""
+    view = session.view
+    off = app.wishes.keep and not app.settings.memory
+    if off and view.talk.said and view.talk.said[-1].seq > view.about.distilled:
+        await session.record(Distilled(view.seq), by="memory")
 
 
 def _as_settings(found: Namespace) -> dict[str, object]:
@@ -82,6 +104,10 @@ def _as_settings(found: Namespace) -> dict[str, object]:
         "effort": found.effort,
         "fallback": tuple(found.fallback_model),
         "trace": found.trace,
+        "agent": found.agent,
+        "preset": found.preset,
+        "memory": False if found.no_memory else None,
+        "budget.dollars": found.max_budget_usd,
         "permission_mode": _mode(found),
         "limits.steps": found.max_turns,
         "permissions.allow": tuple(found.allow),

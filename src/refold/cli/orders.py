@@ -5,13 +5,17 @@ an order is `stdio`'s business.
 """
 
 import json
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from refold.errors import BadInput
 from refold.values.clean import clean
+from refold.values.control import Shorter
+
+_AboveZero: TypeAlias = Annotated[float, Meta(gt=0)]
+_Counted: TypeAlias = Annotated[int, Meta(ge=1)]
 
 
 class _Order(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -24,6 +28,38 @@ class UserMessage(_Order, frozen=True, tag="user_message"):
     text: str
     client_key: str = ""  # the same key twice is the same message sent twice
     when: Literal["next", "now"] = "next"
+
+
+class Steer(_Order, frozen=True, tag="steer"):
+    """Words into the turn under way, at its next step; a turn of their own if none is."""
+
+    text: str
+    client_key: str = ""
+
+
+class Queue(_Order, frozen=True, tag="queue"):
+    """Words for after the turn under way, kept at once; all that wait are one turn."""
+
+    text: str
+    client_key: str = ""
+
+
+class CompactTalk(_Order, frozen=True, tag="compact"):
+    kind: Shorter = "full"
+    focus: str = ""  # what must not get lost
+
+
+class SetBudget(_Order, frozen=True, tag="budget"):
+    """What a turn may use up, whole: what is not given has no limit."""
+
+    dollars: _AboveZero | None = None
+    tokens: _Counted | None = None
+    calls: _Counted | None = None
+    seconds: _AboveZero | None = None
+
+
+class SetAgent(_Order, frozen=True, tag="set_agent"):
+    agent: str
 
 
 class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
@@ -86,6 +122,7 @@ class _User(Struct, frozen=True, tag_field="type", tag="user"):
 Order: TypeAlias = (
     UserMessage | ApprovalResponse | QuestionResponse | PlanApproval
     | SetMode | Interrupt | Cancel | Continue
+    | Steer | Queue | CompactTalk | SetBudget | SetAgent
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from refold.cli.out import write
 from refold.cli.reading import entries, folded, named
 from refold.config.paths import paths
 from refold.journal.check import check
+from refold.journal.events import Compacted
 from refold.journal.fold import View, fold
 from refold.journal.frame import Frame
 from refold.journal.home import Home, Session, started_in
@@ -72,7 +73,8 @@ def _show(session: Session, *, as_json: bool) -> int:
             for document in documents(Frame(entry.seq, 0, entry), live=False):
                 _line({"at": entry.at, "by": entry.by, "cause": entry.cause, **document})
     else:
-        write(visible(transcript(fold(found))) + "\n")
+        whole = (e for e in found if not isinstance(e.event, Compacted))
+        write(visible(transcript(fold(whole))) + "\n")
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else 0

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from refold.app import App
 from refold.cli.desk import Desk
-from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.opening import app_of, leave_out, open_session, pictures
 from refold.cli.orders import UserMessage, order_in
 from refold.cli.told import Told
 from refold.errors import BadInput, JournalError, first
@@ -56,7 +56,9 @@ async def _run(found: Namespace, shown: Sequence[Picture]) -> int:
                 sys.stderr.write(f"refold: {notice}\n")
             door = Door(app, id_, session, live=found.include_partial_messages)
             try:
-                return await door.run(found.text, shown, found.timeout)
+                code = await door.run(found.text, shown, found.timeout)
+                await leave_out(app, session)
+                return code
             except (JournalError, BaseExceptionGroup) as error:
                 door.told.broken(first(error), session, 0.0)
                 raise

@@ -15,6 +15,7 @@ from refold.session.session import Session
 from refold.tools.builtin import builtin
 from refold.views.calls import label
 from refold.views.cells import cut
+from refold.views.closing import warnings
 from refold.views.result import result
 from refold.views.stream import Document, approval_request, documents, init
 
@@ -73,6 +74,8 @@ class Told:
             return
         if text := str(document["text"]).rstrip():
             write(text + "\n")
+        for warning in warnings(session.view):
+            sys.stderr.write(f"refold: {warning}\n")
         _tell_denials(session)
         if document["outcome"] not in ("answered", "final", "plan_ready"):
             sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, Later, Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.surroundings import Surroundings
@@ -196,6 +196,9 @@ class _Nobody:
         return Key.CTRL_D
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
+        return ""
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
         return ""
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:

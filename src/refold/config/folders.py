@@ -1,8 +1,9 @@
 """What a person decided about folders: which are trusted, and what is always allowed there.
 
-It is kept beside the person's settings, never in a workspace. Trust is in what was
-shown: settings of a folder that changed since do not count until they are shown
-again. Reading those settings is `project`'s business.
+It is kept beside the person's settings, never in a workspace. Of settings, trust is in
+what was shown: those that changed since do not count until they are shown again. Of
+what is only told to the model, it is in the folder: that changes every day and can
+loosen nothing. Reading either is the business of others.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from refold.config.project import Project
 from refold.config.written import as_toml
 from refold.errors import BadInput
 from refold.permissions.rules import parse
+from refold.values.below import below
 from refold.values.rights import Verdict
 
 State: TypeAlias = Literal["nothing", "trusted", "new", "changed", "unusable"]
@@ -40,7 +42,8 @@ class Folders:
         if not found.files:
             return "nothing"
         entry = self._entry(found.folder)
-        if not entry.get("trusted"):
+        # A folder may be trusted for what it tells the model, its settings never shown.
+        if not entry.get("trusted") or "shown" not in entry:
             return "new"
         return "trusted" if entry.get("shown") == found.hashes else "changed"
 
@@ -53,6 +56,23 @@ class Folders:
             entry["trusted"], entry["shown"] = True, found.hashes
 
         self._change(found.folder, change)
+
+    def trust_texts(self, folder: Path | str) -> None:
+        """A person wants what this folder tells the model: instructions, prompts, skills."""
+
+        def change(entry: _Document) -> None:
+            entry["trusted"] = True
+
+        self._change(os.path.realpath(folder), change)
+
+    def trusted_above(self, directory: str, root: str) -> str:
+        """The outermost trusted folder from `root` down to `directory`; "" if none is.
+
+        Both are real paths. What lies in and below that folder may be told to a model.
+        """
+        trusted = self.trusted()
+        inside = (each for each in trusted if below(directory, each) and below(each, root))
+        return min(inside, key=len, default="")
 
     def distrust(self, folder: Path | str) -> bool:
         """Was it trusted? It is not any more. What is always allowed there stays."""

@@ -4,6 +4,7 @@ Puts together what `load`, `project` and `folders` know. How a person is asked a
 new folder is the doors' business.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,16 +15,22 @@ from refold.config.load import Loaded, load
 from refold.config.paths import Paths
 from refold.config.project import Project, project
 from refold.config.settings import Settings
+from refold.config.texts import Texts, texts
 from refold.errors import BadInput
+from refold.values.below import below
 from refold.views.escape import on_one_line
 
 
 class Here(NamedTuple):
-    """The settings, and what is to be said of the folder's own."""
+    """The settings, and what is to be said of the folder's own.
+
+    `texts` would tell the model what to do, and lie in no trusted folder.
+    """
 
     loaded: Loaded
     project: Project
     state: State
+    texts: Texts
 
     @property
     def settings(self) -> Settings:
@@ -68,4 +75,13 @@ def load_here(
     if trust and found.files:
         state = "trusted"
     between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
-    return Here(load(places.settings, environ, flags, between, managed), found, state)
+    loaded = load(places.settings, environ, flags, between, managed)
+    return Here(loaded, found, state, Texts("") if trust else untrusted(directory, folders))
+
+
+def untrusted(directory: Path | str, folders: Folders) -> Texts:
+    """What would tell the model what to do, and does not count."""
+    there = texts(directory)
+    trusted = folders.trusted_above(os.path.realpath(directory), there.root)
+    new = (t for t in there.found if not (trusted and below(t.folder, trusted)))
+    return Texts(there.root, tuple(new))

@@ -17,7 +17,13 @@ COMMAND_LINE = "command line"
 _WHOSE = ("user", "managed", "project", "project-local")
 _PREFIX = "REFOLD_"
 _NOT_SETTINGS = frozenset(
-    {"REFOLD_HOME", "REFOLD_MODELS", "REFOLD_PEERS", "REFOLD_REQUIRE_PEERS"}
+    {
+        "REFOLD_HOME",
+        "REFOLD_MODELS",
+        "REFOLD_NO_BACKGROUND",
+        "REFOLD_PEERS",
+        "REFOLD_REQUIRE_PEERS",
+    }
 )
 _LISTS = ("fallback", "sandbox.writable")
 

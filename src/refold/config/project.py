@@ -31,6 +31,7 @@ _FREE = frozenset({
     "permissions.allow", "permissions.ask", "permissions.deny",
     "limits.steps", "limits.warn", "limits.continuations", "limits.corrections",
     "limits.repeats", "limits.refusals", "limits.result", "limits.output",
+    "preset", "instructions",
 })  # fmt: skip
 # Only these values.
 _BOUND: Mapping[str, tuple[object, ...]] = {

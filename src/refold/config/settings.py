@@ -18,6 +18,8 @@ AtLeast1: TypeAlias = Annotated[int, Meta(ge=1)]
 AtLeast1000: TypeAlias = Annotated[int, Meta(ge=1_000)]
 Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +54,11 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     warn: AtLeast0 = 3  # so many answers before that the model is told to wrap up
     continuations: AtLeast0 = 3  # times in a row that a cut-off answer is continued
     corrections: AtLeast0 = 3  # times that an answer without the asked shape goes back
-    repeats: AtLeast1 = 3  # the same call with the same result, before a nudge
+    summary: bool = True  # the last answer of a turn that runs out of them sums it up
+    repeats: AtLeast0 = 3  # the same call with the same result, before a nudge; 0: never
+    alternations: AtLeast0 = 3  # two calls in turn, as A-B-A-B, so often; 0: never
+    searches: AtLeast0 = 3  # web searches in a row, before a nudge; 0: never
+    errors: AtLeast0 = 4  # the same error in a row, before the turn ends; 0: never
     refusals: AtLeast1 = 3  # answers in a row whose every call was refused
     result: AtLeast1000 = 30_000  # characters of one result that the model sees
     output: AtLeast0 = 0  # tokens of one answer; 0: the provider's default
@@ -60,6 +66,26 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     answer: Seconds = 3600.0  # seconds that a program has to answer one over stdio
     processes: AtLeast1 = 512  # that a command and all it starts may be
     memory: AtLeast0 = 0  # MiB that they may use together; 0: 3/4 of the machine's
+
+
+class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one turn, with all that it starts, may use up. 0: no limit."""
+
+    dollars: NotNegative = 5.0  # US dollars, where prices are known
+    tokens: AtLeast0 = 2_000_000  # uncached ones, where a price is not known
+    calls: AtLeast0 = 0  # of models
+    seconds: NotNegative = 0.0  # looked at between the steps
+
+
+class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the talk is told shorter, and how much of it stays. Shares are of the window."""
+
+    window: AtLeast1000 = 32_000  # tokens, where a model's own is not known
+    prune: Share = 0.5  # so full, old results become lines; 1: never
+    frees: Share = 0.2  # and only where that frees so much
+    results: AtLeast0 = 3  # the newest results, which stay
+    compact: Share = 0.8  # so full, what is old becomes a summary; 1: never
+    messages: AtLeast0 = 8  # the newest messages, which stay
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,10 +136,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trace: bool = False  # keep every model call exactly as it went over the wire
     permission_mode: Mode = "default"
     durability: Literal["kept", "written"] = "kept"
+    agent: Word = "main"  # who works: its prompt, tools and rights
+    preset: Word = "coding"  # the prompt of the agent `main`
+    instructions: bool = True  # heed AGENTS.md and its kin in trusted folders
+    skills: bool = True  # tell the model which skills there are
+    memory: bool = True  # learn what to remember, and tell the model
+    reminders: bool = True  # tell the model of open todos and of files others changed
+    notify: NotNegative = 30.0  # seconds of work after which its end rings; 0: never
     checkpoints: bool = True  # keep files as they are before a step that may change them
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
     limits: Limits = Limits()
+    budget: Spending = Spending()
+    context: ContextSettings = ContextSettings()
     http: Http = Http()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     backend: Backend = Backend()

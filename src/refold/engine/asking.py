@@ -25,7 +25,8 @@ EMPTY = "the model's answer was empty"
 async def ask(world: World, record: Record) -> None:
     """Ask the model what the view says, and record what it answered."""
     view = record.view
-    draft = Draft(view.account.calls, view.talk.briefed.model, world.price)
+    reached = world.names if world.deferred else ()  # by way of another
+    draft = Draft(view.account.calls, view.talk.briefed.model, world.price, reached)
     try:
         request = await _request(world, record)
         async with aclosing(world.provider.stream(request)) as deltas:

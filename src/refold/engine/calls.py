@@ -85,7 +85,7 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
     """How a call begins: judged, and started if nobody need be asked."""
     tool = world.tool(call.name)
     if tool is None:
-        names = ", ".join(t.spec.name for t in world.tools) or "none"
+        names = ", ".join(world.names) or "none"
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         return [Ended(call.id, "failed", text)]
     try:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from refold.journal.events import Outcome
 from refold.journal.fold import View
+from refold.values.control import Shorter
 
 
 class RunCalls(Struct, frozen=True):
@@ -41,6 +42,14 @@ class EndTurn(Struct, frozen=True):
     reason: str = ""
 
 
+class Shrink(Struct, frozen=True):
+    """Tell the talk shorter: old results as lines, or a summary instead of what is old."""
+
+    kind: Shorter
+    reason: str
+    focus: str = ""
+
+
 class TakeUp(Struct, frozen=True):
     """Let the model hear these words."""
 
@@ -62,7 +71,7 @@ class Note(Struct, frozen=True):
     tools: bool = True
 
 
-Action: TypeAlias = RunCalls | SettleCalls | Reject | EndTurn | TakeUp | AskModel
+Action: TypeAlias = RunCalls | SettleCalls | Reject | EndTurn | Shrink | TakeUp | AskModel
 
 
 class Policy(Protocol):
@@ -82,7 +91,7 @@ class Choice(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, Reject: 1, EndTurn: 2, TakeUp: 3, AskModel: 4,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, EndTurn: 2, Shrink: 3, TakeUp: 4, AskModel: 5,
 }  # fmt: skip
 
 

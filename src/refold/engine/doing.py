@@ -101,6 +101,7 @@ def _own(
         "confines": decision.confines,
         "answers": found.answers,
         "mode": mode_of(world, running.record.view),
+        "deferred": tuple(tool.spec for tool in world.deferred),
     }
     files = world.house.get("files")
     if files is not None:

@@ -1,10 +1,11 @@
 """An answer while it is coming in. Put together here, recorded elsewhere."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 from msgspec import Raw
 
+from refold.engine.meant import meant
 from refold.journal.events import ModelAnswered, ModelFailed
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.values.clean import clean
@@ -26,12 +27,20 @@ class _Call:
 
 
 class Draft:
-    """`next_call` numbers our ids; `model` is who was asked; `price` gives dollars."""
+    """`next_call` numbers our ids; `model` is who was asked; `price` gives dollars.
+
+    `tools` are those that the model may have called by way of another.
+    """
 
     def __init__(
-        self, next_call: int, model: str, price: Callable[[str, Usage], float | None]
+        self,
+        next_call: int,
+        model: str,
+        price: Callable[[str, Usage], float | None],
+        tools: Collection[str] = (),
     ) -> None:
         self._next, self._model, self._price = next_call, model, price
+        self._tools = tools
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
@@ -159,7 +168,7 @@ class Draft:
                     arguments = _json("".join(part.arguments))
                     id_ = f"call-{next_call}"
                     given = (id_, part.name, arguments, part.id, part.wire, part.data)
-                    parts.append(ToolCall(*given))
+                    parts.append(meant(ToolCall(*given), self._tools))
                     next_call += 1
                 case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))

@@ -14,9 +14,12 @@ from refold.engine.decide import (
     Reject,
     RunCalls,
     SettleCalls,
+    Shrink,
     TakeUp,
 )
 from refold.engine.saving import save_if_changed
+from refold.engine.spending import estimate
+from refold.engine.summing import shrink
 from refold.engine.world import Record, World
 from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
 
@@ -25,7 +28,9 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
     by = f"policy {choice.by}"
     match choice.action:
         case AskModel(notes, tools, because):
-            await record(Asked(notes, tools, because), by=by)
+            aside = estimate(record.view, world.price)
+            asked = Asked(notes, tools, because, aside.dollars, aside.tokens)
+            await record(asked, by=by)
             await asking.ask(world, record)
         case RunCalls():
             await calls.run_ready(world, record)
@@ -34,6 +39,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
         case Reject(notes):
             await record(Rejected(notes), by=by)
+        case Shrink() as action:
+            await shrink(action, world, record, by)
         case TakeUp(words):
             await record(TakenUp(words), by=by)
         case EndTurn(outcome, reason):

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct, field
 
 from refold.engine.album import Album
 from refold.engine.decide import Policy
+from refold.engine.shrinking import Shares
 from refold.engine.tracing import Trace
 from refold.journal.events import Briefed, Event
 from refold.journal.fold import View
@@ -19,6 +20,7 @@ from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
+from refold.values.budget import NO_LIMIT, Budget
 from refold.values.effort import Effort
 from refold.values.live import Live
 from refold.values.messages import ToolCall
@@ -29,6 +31,15 @@ from refold.values.usage import Usage
 def unknown_price(model: str, usage: Usage) -> float | None:
     """Nobody told us any prices. Unknown is not zero."""
     return None
+
+
+class Aide(Struct, frozen=True):
+    """A model for what stands beside the talk: summaries, memory."""
+
+    provider: Provider
+    model: str = ""  # provider/model
+    window: int = 0  # tokens; 0: unknown
+    price: Callable[[str, Usage], float | None] = unknown_price
 
 
 class World(Struct, frozen=True):
@@ -50,6 +61,7 @@ class World(Struct, frozen=True):
     facts: Callable[[], Facts] = Facts
     snapshots: Snapshots | None = None
     system: str = ""
+    parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
     model: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown
     max_output: int = 0  # tokens of one answer; 0: as the provider has it
@@ -58,10 +70,27 @@ class World(Struct, frozen=True):
     schema: Raw = Raw(b"null")  # that the final answer has to match
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None
+    aide: Callable[[], Aide] | None = None  # None: the model of the talk itself
+    budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
+    shares: Shares = Shares()
     album: Album = field(default_factory=Album)
+    agent: str = ""  # who works, by name
+    deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
 
     def tool(self, name: str) -> Tool | None:
-        return next((t for t in self.tools if t.spec.name == name), None)
+        every = (*self.tools, *self.deferred)
+        return next((t for t in every if t.spec.name == name), None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all that can be called, be they told whole or only by name."""
+        return tuple(t.spec.name for t in (*self.tools, *self.deferred))
+
+    def helper(self) -> Aide:
+        """Who is asked beside the talk."""
+        if self.aide is not None:
+            return self.aide()
+        return Aide(self.provider, self.model, self.window, self.price)
 
     def briefing(self) -> Briefed:
         specs = tuple(tool.spec for tool in self.tools)
@@ -73,6 +102,8 @@ class World(Struct, frozen=True):
             self.max_output,
             self.effort,
             self.schema,
+            self.parts,
+            self.agent,
         )
 
 
@@ -88,6 +119,12 @@ class Record(Protocol):
     @property
     def since(self) -> int: ...  # what stands later than this, this writer wrote
     async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View: ...
+    async def weigh(
+        self, news: Callable[[View], Sequence[Event]], *, kept: bool = False, by: str = ""
+    ) -> bool:
+        """Record what `news` makes of the view, with nothing in between. Was it anything?"""
+        ...
+
     async def news(self, after: int) -> None:
         """Return when something stands in the journal later than `after`."""
         ...

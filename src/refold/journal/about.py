@@ -4,6 +4,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.events import (
+    AgentChosen,
+    Distilled,
     EffortChosen,
     Entry,
     Mended,
@@ -14,7 +16,10 @@ from refold.journal.events import (
 )
 from refold.values.effort import Effort
 
-HEARS = (SessionStarted, SessionResumed, Mended, ModelChosen, EffortChosen, Said)
+HEARS = (
+    SessionStarted, SessionResumed, Mended, ModelChosen, EffortChosen, Said, AgentChosen,
+    Distilled,
+)  # fmt: skip
 _TITLE = 60
 
 
@@ -24,6 +29,9 @@ class About(Struct, frozen=True):
     id: str = ""
     model: str = ""  # chosen by a person, as provider/model; "": the settings hold
     effort: Effort = ""  # chosen by a person; "": the settings hold
+    agent: str = ""  # chosen by a person; "": the settings hold
+    then: str = ""  # the agent that carries out what this one plans; "": itself
+    distilled: int = 0  # up to this event, memory has been made of it
     title: str = ""
     began: float = 0.0
     mended: tuple[int, str] = (0, "")  # the seq of the newest mending, and what was lost
@@ -37,11 +45,21 @@ def apply(about: About, entry: Entry) -> About:
             return replace(about, refold=refold)
         case Mended(lost):
             return replace(about, mended=(entry.seq, lost))
-        case ModelChosen(model):
-            return replace(about, model=model)
-        case EffortChosen(effort):
-            return replace(about, effort=effort)
+        case Distilled(upto):
+            return replace(about, distilled=upto)
+        case ModelChosen() | AgentChosen() | EffortChosen():
+            return _chosen(about, entry.event)
         case Said(words) if not about.title:
             return replace(about, title=" ".join(words.split())[:_TITLE])
         case _:
             return about
+
+
+def _chosen(about: About, event: ModelChosen | AgentChosen | EffortChosen) -> About:
+    match event:
+        case ModelChosen(model):
+            return replace(about, model=model)
+        case AgentChosen(agent, then):
+            return replace(about, agent=agent, then=then)
+        case EffortChosen(effort):
+            return replace(about, effort=effort)

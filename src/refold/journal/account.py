@@ -3,10 +3,17 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Entry, ModelAnswered, ModelFailed, Said
+from refold.journal.events import (
+    Distilled,
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    Said,
+    Settled,
+)
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, ModelFailed, Said)
+HEARS = (ModelAnswered, ModelFailed, Said, Settled, Distilled)
 _KEYS_REMEMBERED = 256
 
 
@@ -27,6 +34,10 @@ def apply(account: Account, entry: Entry) -> Account:
                 calls=account.calls + len(message.calls),
             )
         case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
+            return _paid(account, model, usage, cost)
+        case Settled(usage=Usage() as usage, model=model, cost=cost):
+            return _paid(account, model, usage, cost)
+        case Distilled(usage=Usage() as usage, model=model, cost=cost):
             return _paid(account, model, usage, cost)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)

@@ -16,7 +16,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
 
-from refold.values.control import Control
+from refold.values.budget import NO_LIMIT, Budget
+from refold.values.control import Control, Shorter
 from refold.values.effort import Effort
 from refold.values.messages import Image, Message
 from refold.values.rights import Mode, Verdict
@@ -58,6 +59,7 @@ class Said(Struct, frozen=True):
     when: Literal["now", "next"] = "now"  # into the running turn, or after it
     client_key: str = ""  # the same key twice is the same words sent twice
     pictures: tuple[Image, ...] = ()
+    typed: str = ""  # by the person, where the words were made of it: a template, a pipe
 
 
 class TurnStarted(Struct, frozen=True):
@@ -75,6 +77,8 @@ class Briefed(Struct, frozen=True):
     output: int = 0  # tokens of one answer; 0: as the provider has it
     effort: Effort = ""
     schema: Raw = Raw(b"null")  # that the final answer has to match
+    parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
+    agent: str = ""  # whose prompt and tools these are
 
 
 class TakenUp(Struct, frozen=True):
@@ -89,6 +93,8 @@ class Asked(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     tools: bool = True
     because: tuple[str, ...] = ()  # the policies whose notes these are
+    dollars: float | None = None  # set aside for the answer; None: its price is not known
+    tokens: int = 0  # the same in tokens
 
 
 class ModelAnswered(Struct, frozen=True):
@@ -240,6 +246,84 @@ class FilesRestored(Struct, frozen=True):
     files: int = 0  # how many were changed
 
 
+class CompactAsked(Struct, frozen=True):
+    """A person wants the talk told shorter. `focus` says what must not get lost."""
+
+    kind: Shorter = "full"
+    focus: str = ""
+
+
+class Compacted(Struct, frozen=True):
+    """From here on the model is told the talk shorter. The journal keeps it whole.
+
+    `results` are what stands instead of the results of these calls. Unless it is a
+    "prune", all before the message of `kept` is left out, and the model reads `carried`
+    (what the journal knows: words, todos, plan, files) and `summary` instead. "trim": no
+    summary could be made, and `reason` says why.
+    """
+
+    kind: Literal["prune", "full", "trim"]
+    reason: str = ""
+    results: tuple[tuple[str, str], ...] = ()  # the id of a call, and the line
+    kept: int = 0  # the seq of the first message that stays; 0: none does
+    carried: str = ""
+    summary: str = ""
+    dropped: int = 0  # messages, or results of a "prune"
+    before: int = 0  # characters of the talk
+    after: int = 0
+
+
+class Reserved(Struct, frozen=True):
+    """A model is asked beside the talk, and so much is set aside for it."""
+
+    purpose: str  # "summary", "memory"
+    model: str
+    dollars: float | None = None  # None: the price is not known
+    tokens: int = 0
+
+
+class Settled(Struct, frozen=True):
+    """What that came to. `failed` says why nothing came of it."""
+
+    reserved: int  # the seq of the `Reserved`
+    usage: Usage | None = None
+    model: str = ""
+    cost: float | None = None
+    failed: str = ""
+
+
+class BudgetSet(Struct, frozen=True):
+    """A person chose what a turn may use up, from now on in this session."""
+
+    budget: Budget = NO_LIMIT
+
+
+class AgentChosen(Struct, frozen=True):
+    """A person chose the agent, by name. Holds from the next turn.
+
+    `then` is who comes after it, once a plan of its making is approved.
+    """
+
+    agent: str
+    then: str = ""
+
+
+class FilesFound(Struct, frozen=True):
+    """Files that the model knew, and that somebody else changed or deleted since."""
+
+    files: tuple[tuple[str, str], ...]  # real path, "changed" or "deleted"
+
+
+class Distilled(Struct, frozen=True):
+    """Memory was made of this session, up to the event `upto`; `kept` lines came of it."""
+
+    upto: int
+    kept: int = 0
+    usage: Usage | None = None
+    model: str = ""
+    cost: float | None = None
+
+
 class ModelChosen(Struct, frozen=True):
     """A person chose the model, as provider/model. Holds from the next turn."""
 
@@ -271,6 +355,8 @@ Event: TypeAlias = (
     | Said | TurnStarted | Briefed | TakenUp | Asked | ModelAnswered | ModelFailed
     | Traced | Rejected | Judged | Answered | Granted | Started | Ended
     | Rewound | Stopped | TurnEnded | ModeChanged | PlanAnswered
+    | CompactAsked | Compacted | Reserved | Settled | BudgetSet | AgentChosen
+    | FilesFound | Distilled
     | Checkpointed | FilesRestored | ModelChosen
     | EffortChosen | Noted | Unknown
 )  # fmt: skip

@@ -14,12 +14,29 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.journal import about, account, known, plans, rights, saved, talk, turn
+from refold.journal import (
+    about,
+    account,
+    changes,
+    known,
+    mishaps,
+    plans,
+    recent,
+    reminded,
+    rights,
+    saved,
+    talk,
+    turn,
+)
 from refold.journal.about import About
 from refold.journal.account import Account
+from refold.journal.changes import Changes
 from refold.journal.events import Asked, Entry, Rewound, Said
 from refold.journal.known import Known
+from refold.journal.mishaps import Mishaps
 from refold.journal.plans import Plans
+from refold.journal.recent import Recent
+from refold.journal.reminded import Reminded
 from refold.journal.rights import Rights
 from refold.journal.saved import Saved
 from refold.journal.talk import Talk
@@ -46,6 +63,10 @@ class View(Struct, frozen=True):
     known: Known = Known()
     about: About = About()
     saved: Saved = Saved()
+    changes: Changes = Changes()
+    recent: Recent = Recent()
+    reminded: Reminded = Reminded()
+    mishaps: Mishaps = Mishaps()
     marks: Log[Mark] = field(default_factory=Log[Mark])
 
     def marked(self, seq: int) -> Mark | None:
@@ -57,7 +78,8 @@ class View(Struct, frozen=True):
 _PARTS = {
     "talk": talk, "account": account, "turn": turn,
     "rights": rights, "plans": plans, "known": known, "about": about,
-    "saved": saved,
+    "saved": saved, "changes": changes,
+    "recent": recent, "reminded": reminded, "mishaps": mishaps,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
 _LISTENERS: dict[type, tuple[Part, ...]] = {

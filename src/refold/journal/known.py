@@ -9,22 +9,32 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from refold.journal.events import Ended, Entry
+from refold.journal.events import Ended, Entry, FilesFound
 from refold.values.shown import Diff
 
-HEARS = (Ended,)
+HEARS = (Ended, FilesFound)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Known(Struct, frozen=True):
-    """`files`: real path to sha256."""
+    """`files`: real path to sha256, the newest last; "" is a file that others changed."""
 
     files: Mapping[str, str] = _NOTHING
 
 
 def apply(known: Known, entry: Entry) -> Known:
-    event = entry.event
-    if not isinstance(event, Ended) or not (event.seen or event.shown):
+    match entry.event:
+        case Ended(seen=seen, shown=shown) if seen or shown:
+            written = {d.path: d.after for d in shown if isinstance(d, Diff)}
+            return _with(known, {**dict(seen), **written})
+        case FilesFound(files):  # an edit is refused until they are read again
+            stale = {path for path, _ in files}
+            return Known({p: "" if p in stale else h for p, h in known.files.items()})
+        case _:
+            return known
+
+
+def _with(known: Known, news: Mapping[str, str]) -> Known:
+    if not news:
         return known
-    written = {d.path: d.after for d in event.shown if isinstance(d, Diff)}
-    return Known({**known.files, **dict(event.seen), **written})
+    return Known({**{p: h for p, h in known.files.items() if p not in news}, **news})

@@ -8,11 +8,19 @@ rights away.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Ended, Entry, Granted, ModeChanged, SessionResumed
+from refold.journal.events import (
+    BudgetSet,
+    Ended,
+    Entry,
+    Granted,
+    ModeChanged,
+    SessionResumed,
+)
+from refold.values.budget import Budget
 from refold.values.control import EnterPlan
 from refold.values.rights import Mode
 
-HEARS = (ModeChanged, Granted, Ended, SessionResumed)
+HEARS = (ModeChanged, Granted, Ended, SessionResumed, BudgetSet)
 
 
 class Rights(Struct, frozen=True):
@@ -21,6 +29,7 @@ class Rights(Struct, frozen=True):
     mode: Mode | None = None  # None: nobody chose, so the settings hold
     before: Mode | None = None  # the mode before the planning; None: as the settings say
     granted: tuple[str, ...] = ()
+    budget: Budget | None = None  # of a turn; None: as the settings say
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
@@ -36,6 +45,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
         case ModeChanged(mode):
             return _in_mode(rights, mode)
+        case BudgetSet(budget):
+            return replace(rights, budget=budget)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
         case SessionResumed():  # it was allowed for the session that somebody saw

@@ -14,6 +14,8 @@ from refold.journal.events import (
     Answered,
     Asked,
     Briefed,
+    CompactAsked,
+    Compacted,
     Ended,
     Entry,
     Judged,
@@ -24,6 +26,8 @@ from refold.journal.events import (
     Started,
     TakenUp,
 )
+from refold.journal.shorter import pictures_in, shorter
+from refold.values.control import Compact, Todos
 from refold.values.log import Log
 from refold.values.messages import (
     Image,
@@ -35,6 +39,7 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
+from refold.values.todos import Todo
 
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
@@ -42,7 +47,7 @@ _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, TakenUp, Asked, ModelAnswered, ModelFailed, Rejected, Briefed,
-    Judged, Answered, Started, Ended,
+    Judged, Answered, Started, Ended, CompactAsked, Compacted,
 )  # fmt: skip
 
 
@@ -64,6 +69,14 @@ class Unheard(Struct, frozen=True):
     said: Said
 
 
+class Words(Struct, frozen=True):
+    """What a person said and the model has heard, and the event that it stands in."""
+
+    seq: int
+    text: str
+    heard: int  # the seq of the message that told the model
+
+
 class Talk(Struct, frozen=True):
     messages: Log[Spoken] = field(default_factory=Log[Spoken])
     calls: tuple[OpenCall, ...] = ()  # of the last answer, until all have ended
@@ -71,6 +84,11 @@ class Talk(Struct, frozen=True):
     briefed: Briefed = Briefed()
     pictures: tuple[str, ...] = ()  # the blobs that the messages show
     size: int = 0  # characters in the messages
+    said: Log[Words] = field(default_factory=Log[Words])
+    todos: tuple[Todo, ...] = ()
+    ratio: float = 4.0  # characters of a token, as the newest answer's usage has it
+    wanted: CompactAsked | None = None  # somebody wants it told shorter
+    shrunk: int = 0  # its size when it was last told shorter; 0: it never was
 
     def call(self, call_id: str) -> OpenCall | None:
         return next((c for c in self.calls if c.call.id == call_id), None)
@@ -78,29 +96,40 @@ class Talk(Struct, frozen=True):
 
 def apply(talk: Talk, entry: Entry) -> Talk:
     match entry.event:
-        case Said():
-            return replace(talk, unheard=(*talk.unheard, Unheard(entry.seq, entry.event)))
-        case TakenUp(words):
-            heard = [w.said for w in talk.unheard if w.seq in words]
-            left = tuple(w for w in talk.unheard if w.seq not in words)
-            shown = tuple(image for said in heard for image in said.pictures)
-            told = replace(talk, unheard=left)
-            return _told(told, entry.seq, *(said.words for said in heard), shown=shown)
+        case Said() | TakenUp():
+            return _heard(talk, entry.event, entry.seq)
         case Asked(notes) | Rejected(notes):
             return _told(talk, entry.seq, *notes)
         case ModelAnswered(message):
             calls = tuple(
                 OpenCall(call, since=entry.seq, called=entry.seq) for call in message.calls
             )
-            return _plus(replace(talk, calls=calls), entry.seq, message)
+            measured = replace(talk, calls=calls, ratio=_ratio(talk, entry.event))
+            return _plus(measured, entry.seq, message)
         case ModelFailed(shown=shown) if shown:
             return _plus(talk, entry.seq, Message("assistant", (Text(shown),)))
         case Briefed():
             return replace(talk, briefed=entry.event)
+        case CompactAsked() | Compacted():
+            return _shorter(talk, entry.event, entry.seq)
         case Judged() | Answered() | Started() | Ended():
             return _moved(talk, entry.event, entry.seq)
         case _:
             return talk
+
+
+def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
+    if isinstance(event, Said):
+        return replace(talk, unheard=(*talk.unheard, Unheard(seq, event)))
+    heard = [each for each in talk.unheard if each.seq in event.words]
+    left = tuple(each for each in talk.unheard if each.seq not in event.words)
+    said = talk.said
+    for each in heard:
+        if each.said.words.strip():
+            said = said.plus(Words(each.seq, each.said.words, seq))
+    shown = tuple(image for each in heard for image in each.said.pictures)
+    told = replace(talk, unheard=left, said=said)
+    return _told(told, seq, *(each.said.words for each in heard), shown=shown)
 
 
 def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
@@ -110,6 +139,8 @@ def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
         _step(c, event, seq) if c.call.id == id_ and c.result is None else c
         for c in talk.calls
     ]
+    if isinstance(event, Ended):
+        talk = _controlled(talk, event)
     results = [c.result for c in calls if c.result is not None]
     if len(results) < len(calls) or not calls:
         return replace(talk, calls=tuple(calls))
@@ -134,6 +165,42 @@ def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
             return replace(call, stage="ended", since=seq, result=result)
 
 
+def _controlled(talk: Talk, end: Ended) -> Talk:
+    match end.control:
+        case Todos(items):
+            return replace(talk, todos=items)
+        case Compact(kind, focus):
+            return replace(talk, wanted=CompactAsked(kind, focus))
+        case _:
+            return talk
+
+
+def _shorter(talk: Talk, event: CompactAsked | Compacted, seq: int) -> Talk:
+    if isinstance(event, CompactAsked):
+        return replace(talk, wanted=event)
+    messages = shorter(talk.messages, event, seq)
+    size = sum(part_size(part) for spoken in messages for part in spoken.message.parts)
+    pictures = pictures_in(messages)
+    told = replace(talk, messages=messages, pictures=pictures, size=size)
+    return replace(told, wanted=None, shrunk=size)
+
+
+def told_size(briefed: Briefed) -> int:
+    """Characters that the model is told besides the talk."""
+    tools = (
+        len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in briefed.tools
+    )
+    return len(briefed.system) + sum(tools)
+
+
+def _ratio(talk: Talk, answer: ModelAnswered) -> float:
+    """Characters of a token, by what a provider counted. Kept within what can be true."""
+    if answer.partial or answer.usage.input <= 0:
+        return talk.ratio
+    sent = talk.size + told_size(talk.briefed)
+    return min(8.0, max(1.0, sent / answer.usage.input))
+
+
 def _told(talk: Talk, seq: int, *words: str, shown: tuple[Image, ...] = ()) -> Talk:
     parts = tuple(Text(w) for w in words if w.strip())
     return _plus(talk, seq, Message("user", (*parts, *shown)))
@@ -148,11 +215,12 @@ def _plus(talk: Talk, seq: int, message: Message) -> Talk:
         talk,
         messages=talk.messages.plus(Spoken(seq, message)),
         pictures=(*talk.pictures, *(b for b in shown if b not in talk.pictures)),
-        size=talk.size + sum(map(_size, message.parts)),
+        size=talk.size + sum(map(part_size, message.parts)),
     )
 
 
-def _size(part: Part) -> int:
+def part_size(part: Part) -> int:
+    """Characters of it that the model reads."""
     match part:
         case Text(text) | Thinking(text) | ToolResult(_, text):
             return len(text)

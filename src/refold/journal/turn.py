@@ -3,26 +3,31 @@
 What it came to stays readable until the next one starts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.journal.changes import merged
 from refold.journal.events import (
     Asked,
     Checkpointed,
+    Compacted,
     Ended,
     Entry,
     ModelAnswered,
     ModelFailed,
     Outcome,
     Rejected,
+    Reserved,
+    Settled,
     Stopped,
     TurnEnded,
     TurnStarted,
 )
+from refold.values.budget import Estimate
 from refold.values.control import Final, PlanReady
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff
@@ -40,6 +45,9 @@ HEARS = (
     Checkpointed,
     Stopped,
     TurnEnded,
+    Reserved,
+    Settled,
+    Compacted,
 )
 
 
@@ -64,6 +72,8 @@ class Turn(Struct, frozen=True):
     refused: int = 0  # answers in a row all of whose calls were refused
     rejected: int = 0  # answers that had not the shape that was asked for
     failed: str | None = None
+    too_long: str = ""  # why a provider would not read it all; it is asked once more
+    shrunk: bool = False  # has the talk been told shorter in this turn?
     stopped: Stopped | None = None
     stop: int = 0  # the seq of the newest stop of the session
     final: str | None = None  # a tool has said that this is the answer
@@ -71,6 +81,9 @@ class Turn(Struct, frozen=True):
     model: str = ""  # who gave the newest answer, as provider/model
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
     spent: Spent = Spent()
+    held: tuple[tuple[int, Estimate], ...] = ()  # set aside, by the seq of what for
+    began: float = 0.0  # seconds since 1970
+    now: float = 0.0  # the same, of the newest answer or end of a call
     denials: tuple[Denial, ...] = ()
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     outcome: Outcome | Literal[""] = ""
@@ -81,17 +94,17 @@ class Turn(Struct, frozen=True):
 def apply(turn: Turn, entry: Entry) -> Turn:
     match entry.event:
         case TurnStarted(_, why):
-            before = (turn.outcome, turn.reason)
-            return Turn(entry.seq, why, outcome=before[0], reason=before[1], stop=turn.stop)
-        case Asked(because=because):
-            noted = (*turn.noted, *because)
-            return replace(turn, asking=entry.event, asked=entry.seq, noted=noted)
+            began = Turn(entry.seq, why, stop=turn.stop, began=entry.at, now=entry.at)
+            return replace(began, outcome=turn.outcome, reason=turn.reason)
+        case Asked() | Reserved() | Settled() | Compacted():
+            return _went_on(turn, entry.event, entry)
         case ModelAnswered() | ModelFailed():
+            turn = replace(turn, now=entry.at, held=_without(turn.held, turn.asked))
             return _answered(turn, entry.event)
         case Rejected():
             return replace(turn, rejected=turn.rejected + 1, final=None)
         case Ended() | Checkpointed():
-            return _worked(turn, entry.event)
+            return _worked(replace(turn, now=entry.at), entry.event)
         case Stopped():
             return replace(turn, stopped=entry.event, stop=entry.seq)
         case TurnEnded(outcome, reason):
@@ -100,8 +113,31 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return turn
 
 
+def _went_on(
+    turn: Turn, event: Asked | Reserved | Settled | Compacted, entry: Entry
+) -> Turn:
+    """What sets money aside or settles it, and what changes what the model was told."""
+    match event:
+        case Asked(because=because, dollars=dollars, tokens=tokens):
+            noted = (*turn.noted, *because)
+            held = (*turn.held, (entry.seq, Estimate(dollars, tokens)))
+            return replace(turn, asking=event, asked=entry.seq, noted=noted, held=held)
+        case Compacted(kind):  # what was noted may be told no more
+            noted = turn.noted if kind == "prune" else ()
+            return replace(turn, now=entry.at, noted=noted, shrunk=kind != "prune")
+        case _ if not turn.seq:
+            return turn
+        case Reserved(_, _, dollars, tokens):
+            return replace(turn, held=(*turn.held, (entry.seq, Estimate(dollars, tokens))))
+        case Settled(reserved, usage, _, cost):
+            spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            return replace(turn, held=_without(turn.held, reserved), spent=spent)
+
+
 def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
     match event:
+        case ModelFailed(reason, "TooLong") if not turn.too_long:
+            return replace(turn, asking=None, too_long=reason)
         case ModelFailed(reason, _, shown, usage, cost=cost):
             answer = shown or turn.answer
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
@@ -120,10 +156,16 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
             )
 
 
+def _without(
+    held: tuple[tuple[int, Estimate], ...], seq: int
+) -> tuple[tuple[int, Estimate], ...]:
+    return tuple(each for each in held if each[0] != seq)
+
+
 def _worked(turn: Turn, event: Ended | Checkpointed) -> Turn:
     match event:
         case Checkpointed(changed=changed):
-            return replace(turn, changed=_merged(turn.changed, changed))
+            return replace(turn, changed=merged(turn.changed, changed))
         case Ended():
             return _one_less(turn, event)
 
@@ -147,21 +189,8 @@ def _one_less(turn: Turn, end: Ended) -> Turn:
             pass
     if end.shown:
         diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
-        changed["changed"] = _merged(turn.changed, diffs)
+        changed["changed"] = merged(turn.changed, diffs)
     return replace(turn, **changed)
-
-
-def _merged(
-    before: Mapping[str, str], news: Sequence[tuple[str, str]]
-) -> Mapping[str, str]:
-    if not news:
-        return before
-    changed = {**before}
-    for path, kind in news:
-        # A file created and then changed was, all in all, created.
-        new = changed.get(path) == "created" and kind == "changed"
-        changed[path] = "created" if new else kind
-    return changed
 
 
 def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:

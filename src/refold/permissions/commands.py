@@ -23,6 +23,7 @@ from refold.permissions.shell.meeting import Held
 from refold.permissions.shell.named import Named, named
 from refold.permissions.shell.running import Running, running
 from refold.permissions.shell.script import Script, read
+from refold.values.below import below
 from refold.values.confines import Confines
 from refold.values.rights import Mode, Verdict
 
@@ -167,6 +168,9 @@ def _grave(command: _Command, facts: Facts) -> Decision | None:
 
 def _protected(command: _Command, facts: Facts) -> Iterator[str]:
     for file in command.files:
+        # The sandbox keeps it from being written.
+        if facts.sandboxed and any(below(file.real, one) for one in facts.shared):
+            continue
         for path in dict.fromkeys((file.real, file.path)):
             if path.startswith("/") and protected(path, facts, writes=not file.looks):
                 yield file.real

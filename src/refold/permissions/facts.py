@@ -47,12 +47,14 @@ class Facts(Struct, frozen=True):
     `roots` are the directories of the workspace, absolute and with links followed;
     relative paths start from the first. `own` are directories of refold's own: keys,
     settings, sessions. `follow` gives where a path leads: absolute, links and `..`
-    followed; it need not exist. With `sandboxed` a command can be kept from writing.
+    followed; it need not exist. With `sandboxed` a command can be kept from writing;
+    then it may read and run what is in `shared`, which are directories in `own`.
     """
 
     roots: tuple[str, ...] = ("/",)
     home: str = ""
     own: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     sandboxed: bool = False
     follow: Callable[[str], str] = as_written
 

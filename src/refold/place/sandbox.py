@@ -44,7 +44,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What the settings and the session want. Roots are absolute, links followed.
 
     `writable` are more directories; they may begin with `~`. `own` are directories of
-    ours, which no command sees; `unread` gives the paths that
+    ours, which no command sees, but for what is in `shared`; `unread` gives the paths that
     no command may read, each time anew.
     """
 
@@ -53,6 +53,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     network: bool = False
     writable: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     unread: Callable[[], Sequence[str]] = nothing
 
 
@@ -180,7 +181,7 @@ class Sandbox:
             covered=tuple(path for path in own if os.path.isdir(path)),
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(*unread, *doors),
-            seen=(*hidden.needed(), *self._home_elsewhere()),
+            seen=(*hidden.needed(), *self._home_elsewhere(), *self._shared()),
             roots=self.wish.roots,
             open=(*self.wish.roots, *more) if writes else (),
             shut=tuple(
@@ -196,6 +197,12 @@ class Sandbox:
         """Some live below /tmp; their settings are read from there all the same."""
         elsewhere = any(below(self._home, path) for path in bubblewrap.ELSEWHERE)
         return [self._home] if elsewhere and os.path.isdir(self._home) else []
+
+    def _shared(self) -> list[str]:
+        """Those that are there, and are no links to what is hidden."""
+        return [
+            p for p in self.wish.shared if os.path.isdir(p) and os.path.realpath(p) == p
+        ]
 
     def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
         match self.kind:

@@ -22,7 +22,7 @@ def profile(walls: Walls) -> str:
     # A workspace below something covered, such as a settings directory, stays.
     lines += [
         f"(allow file-read* {_below(root)})"
-        for root in walls.roots
+        for root in (*walls.roots, *walls.seen)
         if any(root.startswith(path + "/") for path in walls.covered)
     ]
     if not walls.network:

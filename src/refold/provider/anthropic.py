@@ -270,10 +270,11 @@ def _blocks(
                     yield {"type": "redacted_thinking", "data": redacted}
                 case _:
                     return  # it was cut off before its signature: nobody would believe it
-        case ToolCall(id_, name, arguments):
+        case ToolCall(id_):
+            call = sendable.as_made(part)
             # Our own id: theirs may be missing, come twice, or be another wire's.
-            made = {"id": id_, "name": sendable.name(name)}
-            yield {"type": "tool_use", **made, "input": sendable.arguments(arguments)}
+            made = {"id": id_, "name": sendable.name(call.name)}
+            yield {"type": "tool_use", **made, "input": sendable.arguments(call.arguments)}
         case ToolResult(call_id):
             found: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
             text, images = result(part, pictures)

@@ -131,7 +131,7 @@ def calls_of(message: Message, keeping: str = WIRE) -> dict[str, Called]:
     found: dict[str, Called] = {}
     for call in message.calls:
         theirs = _kept(call.data).id if call.wire == keeping else ""
-        found[call.id] = Called(sendable.name(call.name), theirs)
+        found[call.id] = Called(sendable.name(sendable.as_made(call).name), theirs)
     return found
 
 
@@ -283,14 +283,15 @@ def _answered(message: Message, manner: Manner) -> Iterator[dict[str, Any]]:
                     thought = {"thought": True} if kept.thought else {}
                     yield {"text": sendable.text(text), **thought, **signature}
                     signature = {}
-            case ToolCall(_, name, arguments, _, wire, data):
+            case ToolCall(wire=wire, data=data):
+                call = sendable.as_made(part)
                 kept = _kept(data) if wire == keeping else nothing
                 signed = kept.thought_signature if signing != "replaced" else ""
                 yield {
                     "functionCall": {
                         **({"id": kept.id} if kept.id else {}),
-                        "name": sendable.name(name),
-                        "args": sendable.arguments(arguments),
+                        "name": sendable.name(call.name),
+                        "args": sendable.arguments(call.arguments),
                     },
                     **_signature(signed or (UNSIGNED if insists else "")),
                 }

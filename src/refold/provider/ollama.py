@@ -101,7 +101,7 @@ def message_to_wire(
                     "arguments": sendable.arguments(call.arguments),
                 },
             }
-            for call in message.calls
+            for call in map(sendable.as_made, message.calls)
         ]
         if calls:
             yield _piece({"role": "assistant", "content": words, "tool_calls": calls})
@@ -210,7 +210,8 @@ class Ollama:
         return self._models[name]
 
     def _encode(self, message: Message, pictures: Pictures) -> Iterator[Piece]:
-        self._names.update((call.id, call.name) for call in message.calls)
+        made = map(sendable.as_made, message.calls)
+        self._names.update((call.id, call.name) for call in made)
         return message_to_wire(message, pictures, names=self._names)
 
 

@@ -199,7 +199,7 @@ def _answered(message: Message, said: str, quirks: Quirks, kept: bool) -> Iterat
                 "arguments": bytes(sendable.arguments(call.arguments)).decode(),
             },
         }
-        for call in message.calls
+        for call in map(sendable.as_made, message.calls)
     ]
     if not (calls or said):
         return

@@ -198,13 +198,14 @@ def _answered(message: Message, keeping: str) -> Iterator[dict[str, Any]]:
                         phase = cast("dict[str, Any]", found)
                     case _:
                         continue
-            case ToolCall(id_, name, arguments):
+            case ToolCall(id_):
+                made = sendable.as_made(part)
                 # Our own id: theirs may be missing, come twice, or be another wire's.
                 yield {
                     "type": "function_call",
                     "call_id": id_,
-                    "name": sendable.name(name),
-                    "arguments": bytes(sendable.arguments(arguments)).decode(),
+                    "name": sendable.name(made.name),
+                    "arguments": bytes(sendable.arguments(made.arguments)).decode(),
                 }
             case _:
                 continue

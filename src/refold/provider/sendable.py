@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from refold.provider.port import Request
 from refold.values.clean import clean
-from refold.values.messages import Message, Text
+from refold.values.messages import Message, Text, ToolCall
 from refold.values.tools import ToolSpec
 
 
@@ -57,6 +58,14 @@ def arguments(raw: Raw) -> Raw:
         pass
     said = written.decode("utf-8", "replace")
     return Raw(msgspec.json.encode({"not_a_json_object": text(said)}))
+
+
+def as_made(call: ToolCall) -> ToolCall:
+    """The call as the model made it: of the tool that it asked to make this one."""
+    if not call.via:
+        return call
+    told = {"name": text(call.name), "arguments": arguments(call.arguments)}
+    return replace(call, name=call.via, arguments=Raw(msgspec.json.encode(told)))
 
 
 def schema(request: Request) -> bool:

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from refold.journal.events import (
+    AgentChosen,
     Answered,
+    BudgetSet,
+    CompactAsked,
     EffortChosen,
     Event,
     Granted,
@@ -24,6 +27,8 @@ from refold.journal.fold import View
 from refold.journal.rights import after_planning
 from refold.session.recorder import Recorder
 from refold.tools.contract import Picture
+from refold.values.budget import Budget
+from refold.values.control import Shorter
 from refold.values.effort import Effort
 from refold.values.messages import Image
 from refold.values.rights import Mode
@@ -49,14 +54,19 @@ class Inbox:
         when: Literal["now", "next"] = "now",
         client_key: str = "",
         pictures: Sequence[Picture] = (),
+        typed: str = "",
     ) -> bool:
-        """Words for the model: into the running turn, or for the next one."""
+        """Words for the model: into the running turn, or for the next one.
+
+        `typed` is what the person wrote of them, where there is more in them: the text of
+        a template, or what came through a pipe.
+        """
         shown = tuple([await self._kept(picture) for picture in pictures])
 
         def news(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
                 return ()
-            return (Said(words, self._by, when, client_key, shown),)
+            return (Said(words, self._by, when, client_key, shown, typed),)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -117,7 +127,9 @@ class Inbox:
             edited = text if text.strip() and text != found.text else ""
             words = EDITED.format(text=edited) if edited else APPROVED
             said = Said(words, self._by, "next")
-            return (PlanAnswered(found.seq, True, edited), ModeChanged(mode), said)
+            then = (AgentChosen(view.about.then),) if view.about.then else ()
+            answered = PlanAnswered(found.seq, True, edited)
+            return (answered, ModeChanged(mode), *then, said)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -167,5 +179,42 @@ class Inbox:
 
         def news(view: View) -> Sequence[Event]:
             return () if view.about.model == model else (ModelChosen(model),)
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def choose_agent(
+        self, agent: str, *, mode: Mode | Literal[""] = "", then: str = ""
+    ) -> bool:
+        """Who works from the next turn on, by name.
+
+        `mode` is the one that this agent works in; who comes after one that only plans
+        gets the mode back that was before. `then` carries out what it plans.
+        """
+
+        def news(view: View) -> Sequence[Event]:
+            if view.about.agent == agent:
+                return ()
+            now, wanted = view.rights.mode or self._mode, mode
+            if not wanted and view.about.then and now == "plan":
+                wanted = after_planning(view.rights, self._mode)
+            moded = (ModeChanged(wanted),) if wanted and wanted != now else ()
+            return (AgentChosen(agent, then), *moded)
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def set_budget(self, budget: Budget) -> bool:
+        """What a turn may use up, the one under way included."""
+
+        def news(view: View) -> Sequence[Event]:
+            return () if view.rights.budget == budget else (BudgetSet(budget),)
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def compact(self, kind: Shorter = "full", focus: str = "") -> bool:
+        """Tell the talk shorter, as soon as no call of the turn under way is open."""
+
+        def news(view: View) -> Sequence[Event]:
+            asked = CompactAsked(kind, focus)
+            return () if not view.talk.messages or view.talk.wanted == asked else (asked,)
 
         return await self._record.weigh(news, kept=True, by=self._by)

@@ -85,6 +85,12 @@ class Recorder:
         await anyio.lowlevel.checkpoint()  # a stop that came meanwhile takes hold here
         return bool(events)
 
+    async def entries(self) -> Sequence[Entry]:
+        """All that stands in the journal by now, oldest first."""
+        async with self._lock:
+            lines = await self._store.read()
+        return await anyio.to_thread.run_sync(lambda: [e for e, _ in codec.decode(lines)])
+
     async def news(self, after: int) -> None:
         while self.view.seq <= after:
             await self._news.wait()

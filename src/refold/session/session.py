@@ -14,7 +14,10 @@ import anyio
 from msgspec import Struct
 
 from refold.engine.calls import NOBODY
+from refold.engine.decide import Shrink
+from refold.engine.elsewhere import look_elsewhere
 from refold.engine.loop import run_turn
+from refold.engine.summing import shrink
 from refold.engine.world import World
 from refold.errors import BadInput, first
 from refold.journal.events import (
@@ -32,6 +35,7 @@ from refold.session.hub import Hub
 from refold.session.inbox import Inbox
 from refold.session.patience import Patience
 from refold.session.recorder import Recorder
+from refold.values.control import Shorter
 from refold.values.messages import ToolCall
 from refold.values.rights import Mode
 
@@ -46,6 +50,7 @@ class Manners(Struct, frozen=True):
 
 
 PLAIN = Manners()
+_ASKED_FOR = "it was asked for"
 
 
 class Session:
@@ -132,11 +137,30 @@ class Session:
         await self.record.open()
 
         def news(view: View) -> tuple[Event, ...]:
-            busy = view.turn.seq or view.talk.unheard or self.running
+            busy = view.turn.seq or _fresh(view) or self.running
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
         await self.record.weigh(news, by="person")
         return await self.go()
+
+    async def compact(self, kind: Shorter = "full", focus: str = "") -> bool:
+        """Tell the talk shorter: now, or before the next step of the turn that runs.
+
+        False if there is nothing to be told yet.
+        """
+        if self.running or self.view.turn.seq:
+            return await self.inbox.compact(kind, focus)
+        async with self._one_turn:
+            view = await self.record.open()
+            if not view.talk.messages:
+                return False
+            await self.inbox.compact(kind, focus)
+            world = self._outfit(self.view)
+            with anyio.CancelScope() as step:
+                self._stand_on(step)
+                action = Shrink(kind, _ASKED_FOR, focus)
+                await shrink(action, world, self.record, "person")
+        return True
 
     async def rewind(self, mark: int) -> bool:
         """Take the talk back to a mark. False if it is none or a turn is under way."""
@@ -180,6 +204,7 @@ class Session:
             await self._refuse_questions()
         if world.snapshots is not None:
             world.snapshots.forget()
+        await look_elsewhere(world, self.record)
         leave = self.hub.heed(self._stop_step)
         try:
             await run_turn(world, self.record, self._stand_on)

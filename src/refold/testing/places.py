@@ -7,13 +7,13 @@ with temporary_place() as place:
 
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from refold.errors import JournalError
+from refold.errors import JournalError, ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import LOOKING, Commands, Files, Finished
@@ -21,6 +21,8 @@ from refold.tools.contract import Reply, Tool
 from refold.values.confines import Confines
 from refold.values.rights import Mode
 from refold.values.shown import Diff
+from refold.values.told import Told
+from refold.values.tools import ToolSpec
 
 
 class ScriptedCommands:
@@ -83,6 +85,46 @@ class BlobsInMemory:
         return self.kept[name]
 
 
+class PastInMemory:
+    """What was said before, for `history_search`."""
+
+    def __init__(self, *told: Told) -> None:
+        self.all: Sequence[Told] = told
+
+    async def told(self) -> Sequence[Told]:
+        return self.all
+
+
+class SkillsInMemory:
+    """Skills by name; the first line of each is what it is for."""
+
+    def __init__(self, skills: Mapping[str, str] | None = None) -> None:
+        self.all = dict(skills or {"tea": "how tea is made\nBoil water."})
+
+    def matching(self, query: str) -> Sequence[tuple[str, str]]:
+        first = ((name, text.partition("\n")[0]) for name, text in self.all.items())
+        return [(name, line) for name, line in first if query in line]
+
+    def told(self, name: str) -> str:
+        if name not in self.all:
+            raise ToolFailed(f"There is no skill {name!r}.")
+        return self.all[name]
+
+    def content(self, name: str, file: str) -> bytes:
+        raise ToolFailed(f"The skill {name} has no file {file!r}.")
+
+
+class NotesInMemory:
+    """What `memory_write` wrote, whoever said it."""
+
+    def __init__(self) -> None:
+        self.notes = list[tuple[str, str, str]]()
+
+    async def write(self, section: str, text: str, replaces: str) -> str:
+        self.notes.append((section, text, replaces))
+        return f"Remembered: {text}"
+
+
 class Place:
     """A directory, and what the house supplies to tools that work there.
 
@@ -97,7 +139,11 @@ class Place:
         self.confines = Confines(writes=True)
         self.mode: Mode = "default"
         self.answers = tuple[str, ...]()  # of a person who was asked
+        self.deferred = tuple[ToolSpec, ...]()  # tools that the model knows by name
         self.blobs = BlobsInMemory()
+        self.history = PastInMemory()
+        self.skills = SkillsInMemory()
+        self.memory = NotesInMemory()
         self.known = dict[str, str]()
         self.said = list[str]()
 
@@ -109,7 +155,11 @@ class Place:
             "confines": self.confines,
             "mode": self.mode,
             "answers": self.answers,
+            "deferred": self.deferred,
             "blobs": self.blobs,
+            "history": self.history,
+            "skills": self.skills,
+            "memory": self.memory,
             "known": self.known,
             "directory": self.directory,
             "progress": self.said.append,

@@ -163,13 +163,16 @@ def _schema(arguments: type[Struct]) -> dict[str, Any]:
 
 
 def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
-    # Several providers refuse `$ref`; titles only cost tokens.
+    # Several providers refuse `$ref`; titles only cost tokens. What is no text under
+    # that name is a parameter.
     match node:
         case {"$ref": str(where)}:
             return _inlined(parts[where.rsplit("/", 1)[1]], parts)
         case dict():
             found = typing.cast("dict[str, Any]", node)
-            return {k: _inlined(v, parts) for k, v in found.items() if k != "title"}
+            titled = isinstance(found.get("title"), str)
+            kept = {k: v for k, v in found.items() if not (titled and k == "title")}
+            return {k: _inlined(v, parts) for k, v in kept.items()}
         case list():
             return [_inlined(item, parts) for item in typing.cast("list[Any]", node)]
         case _:

@@ -4,9 +4,13 @@ A tool returns one of these beside its text; no text of a tool, a file or a
 model is ever searched for orders.
 """
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
+
+from refold.values.todos import Todo
+
+Shorter: TypeAlias = Literal["prune", "full"]
 
 
 class Final(Struct, frozen=True, tag="final"):
@@ -26,4 +30,20 @@ class PlanReady(Struct, frozen=True, tag="plan_ready"):
     plan: str
 
 
-Control: TypeAlias = Final | EnterPlan | PlanReady
+class Todos(Struct, frozen=True, tag="todos"):
+    """The checklist as it is from here on, whole."""
+
+    items: tuple[Todo, ...]
+
+
+class Compact(Struct, frozen=True, tag="compact"):
+    """The talk is to be told shorter: only old results ("prune"), or a summary instead.
+
+    `focus` says in words what the summary must not lose.
+    """
+
+    kind: Shorter = "full"
+    focus: str = ""
+
+
+Control: TypeAlias = Final | EnterPlan | PlanReady | Todos | Compact

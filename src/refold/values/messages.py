@@ -38,7 +38,8 @@ class Thinking(Struct, frozen=True, tag="thinking"):
 class ToolCall(Struct, frozen=True, tag="call"):
     """The model asks for a tool by name. `id` is ours, `theirs` the provider's.
 
-    `data` is what the provider that `wire` stands for wants back unchanged with it.
+    `data` is what the provider that `wire` stands for wants back unchanged with it. `via`
+    is the tool that the model asked to make this call: to it, that one was called.
     """
 
     id: str
@@ -47,6 +48,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
     theirs: str = ""
     wire: str = ""
     data: Raw = Raw(b"null")
+    via: str = ""
 
 
 class ToolResult(Struct, frozen=True, tag="result"):

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.values.todos import Todo
+
 
 class Diff(Struct, frozen=True, tag="diff"):
     """A file changed. `text` is a unified diff without its two header lines.
@@ -37,4 +39,14 @@ class Note(Struct, frozen=True, tag="note"):
     text: str
 
 
-Shown: TypeAlias = Diff | Output | Note
+class Checklist(Struct, frozen=True, tag="checklist"):
+    """The todos as they are now."""
+
+    items: tuple[Todo, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(f"[{todo.status}] {todo.subject}" for todo in self.items)
+
+
+Shown: TypeAlias = Diff | Output | Note | Checklist

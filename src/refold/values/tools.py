@@ -21,6 +21,10 @@ class Effect(Enum):
         return self in (Effect.LOOK, Effect.SELF, Effect.ASK)
 
 
+# The tool that calls another: a list of tools that never changes reaches more of them.
+CALLER = "tool_call"
+
+
 class ToolSpec(Struct, frozen=True):
     """A tool as the model sees it. `parameters` is a JSON Schema object."""
 

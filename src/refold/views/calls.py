@@ -13,8 +13,9 @@ from refold.journal.events import Ended
 from refold.tools.contract import Tool
 from refold.values.below import near
 from refold.values.messages import ToolCall
-from refold.values.shown import Diff, Note, Output, Shown
+from refold.values.shown import Checklist, Diff, Note, Output, Shown
 from refold.views.cells import cut, untabbed
+from refold.views.checklist import checklist
 from refold.views.escape import on_one_line, visible
 from refold.views.folding import folded, in_words, text_lines
 from refold.views.styled import Line, Style, line
@@ -60,6 +61,8 @@ def _part(part: Shown, room: int, directory: str) -> list[Line]:
             return list(_output(part, room))
         case Diff():
             return list(_diff(part, room, directory))
+        case Checklist(items):
+            return checklist(items, room)
 
 
 def _output(output: Output, room: int) -> Iterator[Line]:

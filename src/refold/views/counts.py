@@ -1,9 +1,9 @@
 """Tokens, money and time in few words."""
 
+from typing import Literal
+
 from refold.journal.events import Outcome
-from refold.journal.fold import View
 from refold.values.usage import Spent, Usage
-from refold.views.cells import cells
 from refold.views.escape import visible
 from refold.views.styled import Line, line
 
@@ -20,14 +20,15 @@ def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
     return line(" · ".join(part for part in parts if part), "dim")
 
 
-def ending(outcome: Outcome, reason: str) -> Line | None:
+def ending(outcome: Outcome | Literal[""], reason: str) -> Line | None:
     """How a turn ended, where it was no plain answer, and what can be done."""
     reason = visible(reason)
+    short = reason.partition("; continue")[0]  # here, other keys do it
     match outcome:
-        case "answered" | "final" | "plan_ready":
+        case "" | "answered" | "final" | "plan_ready":
             return None
         case "step_limit":
-            return line(f"step limit: {reason}. Press Enter to go on.", "warn")
+            return line(f"step limit: {short}. Press Enter to go on.", "warn")
         case "interrupted" | "cancelled":
             if reason.startswith("stopped"):
                 return line(reason, "warn")
@@ -35,24 +36,14 @@ def ending(outcome: Outcome, reason: str) -> Line | None:
             return line(f"stopped{more}", "warn")
         case "failed":
             return line(f"failed: {reason}", "bad")
+        case "budget":
+            how = "/budget raises it; Enter goes on with as much again."
+            return line(f"budget: {short}. {how}", "warn")
+        case "stuck":
+            how = "Say what to do instead, or /continue."
+            return line(f"stuck: {short}. {how}", "warn")
         case _:
             return line(f"{outcome}: {reason}", "warn")
-
-
-def cost_lines(view: View) -> list[Line]:
-    """What the session has used, model by model."""
-    rows = [(visible(model or "?"), spent) for model, spent in view.account.by_model]
-    if not rows:
-        return [line("Nothing has been used yet.")]
-    if len(rows) > 1:
-        rows.append(("in all", view.account.spent))
-    wide = max(cells(name) for name, _ in rows)
-    out = [
-        line(f"{name}{' ' * (wide - cells(name))}  {_row(spent)}") for name, spent in rows
-    ]
-    if found := window(view.account.last, view.talk.briefed.window):
-        out.append(line(found, "dim"))
-    return out
 
 
 def window(last: Usage, size: int) -> str:
@@ -68,6 +59,13 @@ def money(spent: Spent) -> str:
     if spent.unpriced == spent.answers:
         return ""
     return f"{dollars(spent.dollars)}{' and more' if spent.unpriced else ''}"
+
+
+def spent_row(spent: Spent) -> str:
+    """Tokens and money of some answers. What nobody knows the price of is said so."""
+    if not spent.answers:
+        return "nothing"
+    return f"{_tokens(spent.usage)} · {money(spent) or 'price unknown'}"
 
 
 def dollars(amount: float) -> str:
@@ -88,7 +86,3 @@ def duration(seconds: float) -> str:
 def _tokens(usage: Usage) -> str:
     cached = f" ({tokens(usage.cached)} cached)" if usage.cached else ""
     return f"{tokens(usage.input)} in{cached} · {tokens(usage.output)} out"
-
-
-def _row(spent: Spent) -> str:
-    return f"{_tokens(spent.usage)} · {money(spent) or 'price unknown'}"

@@ -15,12 +15,13 @@ _ROWS = 4  # of one answer
 def recap(view: View, room: int) -> list[Line]:
     """The last exchanges, shortened: what was asked, and the last answer to it."""
     exchanges: list[tuple[str, str]] = []
+    said_by_them = {each.text for each in view.talk.said}
     answer = ""
     for at in range(len(view.talk.messages) - 1, -1, -1):
         message = view.talk.messages[at].message
         if message.role == "assistant":
             answer = answer or message.text
-        elif message.role == "user" and (words := _words(message)):
+        elif message.role == "user" and (words := _words(message, said_by_them)):
             exchanges.append((words, answer))
             answer = ""
         if len(exchanges) == _EXCHANGES:
@@ -40,7 +41,7 @@ def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
         yield (("dim", f"  {cut(row, room - 2)}"),)
 
 
-def _words(message: Message) -> str:
-    """What a person said; our own reminders to the model are none of it."""
-    said = (part.text for part in message.parts if isinstance(part, Text))
-    return " ".join(text for text in said if not text.startswith("<reminder>"))
+def _words(message: Message, known: set[str]) -> str:
+    """What a person said; reminders to the model and summaries are none of it."""
+    parts = (part.text for part in message.parts if isinstance(part, Text))
+    return " ".join(text for text in parts if text in known)

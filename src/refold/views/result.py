@@ -8,6 +8,7 @@ from refold.journal.fold import View
 from refold.values.below import near
 from refold.values.messages import ToolCall
 from refold.values.schema import value_in
+from refold.views.closing import warnings
 
 # How a script learns it without reading: the exit code of each outcome.
 EXIT_CODES: Mapping[str, int] = {
@@ -50,6 +51,7 @@ def result(view: View, session_id: str, seconds: float) -> dict[str, object]:
             {"path": near(path, view.about.directory), "kind": kind}
             for path, kind in turn.changed.items()
         ],
+        "warnings": list(warnings(view)),
     }  # fmt: skip
 
 

@@ -11,11 +11,17 @@ from typing import TypeAlias
 import msgspec
 
 from refold.journal.events import (
+    AgentChosen,
     Answered,
+    BudgetSet,
     Checkpointed,
+    CompactAsked,
+    Compacted,
+    Distilled,
     EffortChosen,
     Ended,
     Entry,
+    FilesFound,
     FilesRestored,
     Judged,
     Mended,
@@ -25,7 +31,9 @@ from refold.journal.events import (
     ModelFailed,
     PlanAnswered,
     Rejected,
+    Reserved,
     Said,
+    Settled,
     Stopped,
     TurnEnded,
     TurnStarted,
@@ -33,9 +41,10 @@ from refold.journal.events import (
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.values.asked import Asking
-from refold.values.control import EnterPlan, PlanReady
+from refold.values.control import EnterPlan, PlanReady, Todos
 from refold.values.messages import Thinking, ToolCall
 from refold.values.shown import Diff
+from refold.views.budget import budget_document
 from refold.views.result import arguments
 
 Document: TypeAlias = dict[str, object]
@@ -166,6 +175,50 @@ def _of_plans_and_files(entry: Entry) -> Document | None:
             return {
                 "type": "files_restored", "checkpoint": checkpoint, "before": before,
                 "files": files,
+            }  # fmt: skip
+        case _:
+            return _of_the_window(entry) or _of_the_money(entry)
+
+
+def _of_the_window(entry: Entry) -> Document | None:
+    match entry.event:
+        case Ended(control=Todos(items)):
+            return {"type": "todo_update", "todos": msgspec.to_builtins(items)}
+        case CompactAsked(kind, focus):
+            return {"type": "compact_asked", "kind": kind, "focus": focus}
+        case Compacted() as made:
+            return {
+                "type": "compact", "kind": made.kind, "reason": made.reason,
+                "dropped": made.dropped, "kept_from": made.kept, "summary": made.summary,
+                "before": made.before, "after": made.after,
+            }  # fmt: skip
+        case FilesFound(files):
+            changed = [_change(*each) for each in files]
+            return {"type": "files_changed_elsewhere", "files": changed}
+        case AgentChosen(agent):
+            return {"type": "agent_changed", "agent": agent}
+        case _:
+            return None
+
+
+def _of_the_money(entry: Entry) -> Document | None:
+    match entry.event:
+        case BudgetSet(budget):
+            return {"type": "budget", **budget_document(budget)}
+        case Reserved(purpose, model, dollars, tokens):
+            return {
+                "type": "side_call", "purpose": purpose, "model": model,
+                "dollars": dollars, "tokens": tokens,
+            }  # fmt: skip
+        case Settled(reserved, usage, model, cost, failed):
+            return {
+                "type": "usage", "side_call": reserved, "model": model,
+                "usage": msgspec.to_builtins(usage), "cost": cost, "failed": failed,
+            }  # fmt: skip
+        case Distilled(upto, kept, usage, model, cost):
+            return {
+                "type": "memory", "upto": upto, "kept": kept, "model": model,
+                "usage": msgspec.to_builtins(usage), "cost": cost,
             }  # fmt: skip
         case _:
             return None

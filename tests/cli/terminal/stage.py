@@ -15,12 +15,15 @@ import anyio
 
 from refold.cli.terminal.run import run
 from refold.cli.terminal.surroundings import Surroundings
+from refold.engine.policies.budget import within
+from refold.engine.policies.compaction import compacting
 from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
 from refold.engine.policies.planning import in_plan_mode, plan_ready
 from refold.engine.policies.refusals import not_refused
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.shrinking import Shares
 from refold.engine.world import World
 from refold.errors import BadInput
 from refold.journal.store import MemoryStore
@@ -33,6 +36,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.testing.scripted import Line, Reply, ScriptedProvider
 from refold.tools.builtin import builtin
+from refold.values.budget import NO_LIMIT, Budget
 from refold.values.usage import Usage
 
 ALWAYS = ".always"  # the file in which rules are saved
@@ -58,6 +62,12 @@ ASK = (
         {"question": "A name?"}]}""",
 )
 
+TODOS = (
+    "todo_write",
+    """{"todos": [{"subject": "look", "status": "done"},
+        {"subject": "change", "status": "in_progress"}, {"subject": "test"}]}""",
+)
+
 SCRIPTS: dict[str, tuple[Line, ...]] = {
     "edit": (
         Reply("I will look **first**.", (READ,), "The greeting should be friendlier."),
@@ -75,6 +85,9 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
     "plan": ([PLAN], [EDIT], "Carried out."),
     "revise": ([PLAN], [BETTER], "Carried out."),
     "ask": ([ASK], "Thank you."),
+    "todos": ([TODOS], "All noted."),
+    "costly": (Reply("", (READ,), usage=Usage(2_000, 0, 0, 500)), "So far.", "And on."),
+    "long": ([READ], "First.", "Second.", "A summary of it all.", "Third."),
 }
 
 
@@ -90,8 +103,9 @@ class Unhurried:
             yield delta
 
 
+SHARES = Shares(messages=2)
 POLICIES = (
-    stopping, final, plan_ready, not_refused(3), going_on, after_a_stop,
+    stopping, compacting(SHARES), final, plan_ready, not_refused(3), going_on, after_a_stop,
     in_plan_mode("default"), converse,
 )  # fmt: skip
 
@@ -114,7 +128,13 @@ def always(here: Path, rule: str) -> None:
         kept.write(f"{rule}\n")
 
 
-def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World:
+def price(model: str, usage: Usage) -> float:
+    return (usage.fresh * 3 + usage.output * 15) / 1e6
+
+
+def world(
+    provider: Provider, record: Recorder, here: Path, steps: int, budget: Budget = NO_LIMIT
+) -> World:
     files = DiskFiles(here)
     house = {
         "files": files,
@@ -123,10 +143,10 @@ def world(provider: Provider, record: Recorder, here: Path, steps: int) -> World
         "directory": here,
     }
     return World(
-        provider, builtin(), (at_most(steps, 0), *POLICIES), rules(here), house=house,
+        provider, builtin(), (at_most(steps, 0), *POLICIES, within(budget, price)),
+        rules(here), house=house,
         facts=partial(facts_of, here), model=record.view.about.model or "script/one", window=10_000,
-        price=lambda model, usage: (usage.fresh * 3 + usage.output * 15) / 1e6,
-        effort=record.view.about.effort,
+        price=price, effort=record.view.about.effort, budget=budget, shares=SHARES,
     )  # fmt: skip
 
 
@@ -136,11 +156,12 @@ async def opened(
     store: MemoryStore | None = None,
     steps: int = 9,
     patience: float | None = None,
+    budget: Budget = NO_LIMIT,
 ) -> Session:
     record = Recorder(store or MemoryStore(), clock=time.time)
     return await Session.open(
         record,
-        lambda _: world(provider, record, here, steps),
+        lambda _: world(provider, record, here, steps, budget),
         directory=str(here),
         manners=Manners(question=patience),
     )
@@ -152,8 +173,10 @@ async def choose(name: str) -> str:
     return f"script/{name}"
 
 
-def surroundings(provider: Provider, here: Path) -> Surroundings:
+def surroundings(provider: Provider, here: Path, budget: Budget = NO_LIMIT) -> Surroundings:
     return Surroundings(
+        budget=budget,
+        notify=float(os.environ.get("NOTIFY", "0")),
         model="script/one",
         models=("script/one", "script/two"),
         choose_model=choose,
@@ -170,14 +193,16 @@ def surroundings(provider: Provider, here: Path) -> Surroundings:
 async def main(story: str, first_words: str) -> int:
     here = Path.cwd()
     provider = Unhurried(*SCRIPTS[story], wait=0.002 if story in ("slow", "late") else 0.0)
+    budget = Budget(0.01) if story == "costly" else NO_LIMIT
     session = await opened(
         provider,
         here,
         steps=2 if story == "steps" else 9,
         patience=float(os.environ.get("PATIENCE", "300")),
+        budget=budget,
     )
     try:
-        return await run(session, surroundings(provider, here), first_words)
+        return await run(session, surroundings(provider, here, budget), first_words)
     finally:
         await session.close()
 

@@ -94,7 +94,7 @@ def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
     rows = tonight.tell("go", NEVER)
 
     assert "  └ no: nobody answered within 0.05 s" in rows
-    assert rows[-3] == "Well."
+    assert rows[-4:-2] == ["Well.", "hello.py was not written: it was refused"]
     assert tonight.events(Answered) == [
         Answered("call-0", False, "nobody answered within 0.05 s")
     ]

@@ -141,7 +141,8 @@ def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
     at.until("stopped")
 
     assert at.end() == 0
-    assert at.text.count("hurry up") == 1
+    assert at.text.count("› hurry up") == 1
+    assert "Not heard yet: hurry up. Your next words or Enter send it." in at.rows
 
 
 @pytest.mark.slow
@@ -543,6 +544,29 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
 
 
 @pytest.mark.slow
+def test_instructions_of_a_folder_are_shown_and_asked_about_once(
+    starts: Starts, tmp_path: Path
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    (tmp_path / "script").write_text('{"text": "Hello."}\n')
+    program = STAGE.with_name("stage_program.py")
+    for answer in ("n", "y", ""):
+        at = starts("--script", "script", program=program)
+        if answer:
+            at.until("  AGENTS.md (9 bytes)")
+            at.until(
+                "Trust this folder? What it tells the model counts from then on. [y/N]"
+            )
+            at.type(answer + ENTER)
+        at.until("›")
+        assert ("Trust this folder?" in at.text) == bool(answer)
+        assert ("They do not count." in at.text) == (answer == "n")
+        at.type("\x04")
+
+        assert at.end() == 0
+
+
+@pytest.mark.slow
 def test_what_is_always_allowed_is_kept_outside_the_folder(
     starts: Starts, tmp_path: Path
 ) -> None:
@@ -576,3 +600,118 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         assert ("May write_file" in at.text) == first
         assert not (tmp_path / "a.txt").exists()
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".refold")] == []
+
+
+@pytest.mark.slow
+def test_alt_enter_queues_words_for_after_the_turn(starts: Starts) -> None:
+    at = starts("command")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("running")
+    at.type("and then this")
+    at.until("› and then this")
+    at.until("Alt+Enter: after this turn")
+    at.type(ESC + ENTER)
+    at.until("after this turn: and then this")
+    at.until("1 after this turn")
+    at.type(ESC)
+    at.until("instead ›")
+    at.type(ENTER)
+    at.until("Not heard yet: and then this. Your next words or Enter send it.")
+    at.until_asked()
+    at.type(ENTER)
+    at.until("As you like.")
+    at.until(" s\n\n›")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_esc_alone_takes_back_what_was_typed_while_it_works(starts: Starts) -> None:
+    at = starts("command")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("n no, and why")
+    at.type("y")
+    at.until("running")
+    at.type("never mind")
+    at.until("› never mind")
+    at.type(ESC)
+    at.until_gone("never mind")
+    at.until("running")
+    at.type(CTRL_C)
+    at.until("instead ›")
+    at.type(ENTER)
+    at.until("stopped")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "never mind" not in at.text
+
+
+@pytest.mark.slow
+def test_what_fills_the_window_is_shown_and_made_shorter(starts: Starts) -> None:
+    at = starts("long", size=(60, 80))
+    at.until("›")
+    for words, answer in (("one", "First."), ("two", "Second.")):
+        at.type(words + ENTER)
+        at.until(answer)
+        at.until_asked()
+    at.type("/context" + ENTER)
+    at.until("counted by the provider at its last answer")
+    assert "script/one · about " in at.text
+    assert re.search(r"tool results +\d+ ", at.text)
+    at.until_asked()
+    at.type("/compact the greeting" + ENTER)
+    at.until("messages became a summary, ")
+    at.until_asked()
+    at.type("three" + ENTER)
+    at.until("Third.")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+def test_a_turn_without_money_pauses_and_goes_on(starts: Starts) -> None:
+    at = starts("costly", size=(40, 100))
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("/budget raises it; Enter goes on with as much again.")
+    at.until_asked()
+    at.type("/budget 2" + ENTER)
+    at.until("$2.00")
+    at.until_asked()
+    at.type(ENTER)
+    at.until("So far.")
+    at.until_asked()
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("term", "program", "sent"),
+    [
+        ("xterm-256color", "ghostty", "\x1b]9;refold: it is done: go\x1b\\"),
+        ("dumb", "ghostty", ""),
+    ],
+)
+def test_long_work_rings_where_the_terminal_can(
+    starts: Starts, term: str, program: str, sent: str
+) -> None:
+    at = starts("talk", TERM=term, TERM_PROGRAM=program, NOTIFY="0.000001", TMUX="", STY="")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("One.")
+    at.until(" s\n\n")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    assert (sent in at.raw) if sent else ("\x07" not in at.raw and "\x1b]" not in at.raw)

@@ -55,7 +55,8 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
     assert all(command.about for command in table)
     assert {c.name for c in table} == {
         "help", "model", "effort", "mode", "approval", "permissions", "plan", "execute",
-        "rewind", "undo", "cost", "continue", "clear", "quit",
+        "rewind", "undo", "context", "compact", "todos", "cost", "budget", "continue",
+        "clear", "quit", "agent", "agents", "preset", "skills", "memory", "note",
     }  # fmt: skip
 
 
@@ -265,6 +266,6 @@ def test_what_is_being_done_is_one_line_with_the_last_that_was_printed() -> None
     doing.no_tail("call-0")
     doing.over()
 
-    assert first == "/ running 1.5 s  ctrl+c to stop or redirect"
+    assert first == "/ running 1.5 s  type for its next step · ctrl+c to stop or redirect"
     assert second == "| running 2.0 s  \\x1b[2Jnew"
     assert doing.line() == ()

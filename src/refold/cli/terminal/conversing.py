@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.fold import View
 from refold.session.session import Session
 
 
@@ -21,8 +22,8 @@ class Conversation(Protocol):
         """Go over to another session."""
         ...
 
-    async def say(self, words: str) -> None:
-        """Words for the model, as if they had been typed."""
+    async def say(self, words: str, *, typed: str = "") -> None:
+        """Words for the model. `typed` is what the person wrote of them, if not all."""
         ...
 
     async def go(self) -> None:
@@ -30,8 +31,16 @@ class Conversation(Protocol):
         ...
 
     async def continue_(self) -> None: ...
+    async def through(self, start: Callable[[], Awaitable[View]]) -> None:
+        """Do this and show what happens meanwhile."""
+        ...
+
     async def ask(self, prompt: str, keys: str) -> str:
         """The key of `keys` that was pressed, or ""."""
+        ...
+
+    async def ask_words(self, prompt: str) -> str:
+        """What was typed, or ""."""
         ...
 
     def judge(self) -> None:
@@ -45,8 +54,11 @@ Does = Callable[[Conversation, str], Awaitable[None]]
 
 
 class Command(Struct, frozen=True):
+    """`at_once`: while the session works, it need not wait until the turn is over."""
+
     name: str
     about: str
     does: Does
     takes: str = ""
     aliases: tuple[str, ...] = ()
+    at_once: bool = False

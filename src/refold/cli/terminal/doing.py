@@ -9,7 +9,7 @@ from refold.views.counts import duration
 from refold.views.escape import on_one_line
 from refold.views.styled import Line
 
-_HINT = "ctrl+c to stop or redirect"
+_HINT = "type for its next step · ctrl+c to stop or redirect"
 
 
 class Doing:
@@ -36,10 +36,12 @@ class Doing:
     def over(self) -> None:
         self._what, self._tails = "", {}
 
-    def line(self) -> Line:
+    def line(self, waiting: str = "") -> Line:
+        """`waiting`: what the person said and nobody has heard yet."""
         if not self._what:
             return ()
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
         tail = next(reversed(self._tails.values()), _HINT)
-        return (("accent", turned), ("dim", f" {self._what} {duration(spent)}  {tail}"))
+        shown: Line = (("accent", turned), ("dim", f" {self._what} {duration(spent)}  "))
+        return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))

@@ -26,11 +26,12 @@ from prompt_toolkit.styles import Style as Styles
 
 from refold.cli.terminal.completion import Complete
 from refold.cli.terminal.keys import forget
-from refold.cli.terminal.reading import Key
+from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.screen import Screen
 from refold.views.flow import fitted
 from refold.views.styled import Line
 
+_ESC_ALONE = 0.1  # seconds
 _STYLES = {
     "dim": "fg:ansibrightblack",
     "strong": "bold",
@@ -68,7 +69,7 @@ class Lively:
             "color_depth": depth,
             "style": Styles.from_dict(_STYLES),
         }
-        self._editor: PromptSession[str | Key] = PromptSession(
+        self._editor: PromptSession[str | Later | Key] = PromptSession(
             history=_history(history),
             multiline=True,
             prompt_continuation="  ",
@@ -79,31 +80,37 @@ class Lively:
             enable_history_search=False,
             **common,
         )
-        self._short: PromptSession[str | Key] = PromptSession(
+        self._short: PromptSession[str | Later | Key] = PromptSession(
             history=InMemoryHistory(), erase_when_done=True, **common
         )
+        # Esc alone must not be taken for the beginning of Alt+Enter for long.
+        self._short.app.ttimeoutlen = self._short.app.timeoutlen = _ESC_ALONE
         self._asking: anyio.CancelScope | None = None
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
-        return await self._ask(self._editor, prompt, default=text)
+        return _now(await self._ask(self._editor, prompt, default=text))
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        keys = _leaving()
-        return await self._ask(
-            self._short, lambda: prompt, default=text, key_bindings=keys, is_password=False
-        )
+        return _now(await self._short_line(prompt, text, _leaving()))
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+        return await self._short_line(prompt, text, _sending())
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         forget(self._input.fileno())
         clear_typeahead(self._input)
         keyed = _one_of(keys)
-        return await self._ask(
-            self._short, lambda: prompt, key_bindings=keyed, is_password=False
+        return _now(
+            await self._ask(
+                self._short, lambda: prompt, key_bindings=keyed, is_password=False
+            )
         )
 
     async def secret(self, prompt: Line) -> str | Key:
-        return await self._ask(
-            self._short, lambda: prompt, key_bindings=_leaving(), is_password=True
+        return _now(
+            await self._ask(
+                self._short, lambda: prompt, key_bindings=_leaving(), is_password=True
+            )
         )
 
     def interrupt(self) -> None:
@@ -114,9 +121,19 @@ class Lively:
         if self._asking is not None:
             self._editor.app.invalidate()
 
+    async def _short_line(
+        self, prompt: Line, text: str, keys: KeyBindings
+    ) -> str | Later | Key:
+        return await self._ask(
+            self._short, lambda: prompt, default=text, key_bindings=keys, is_password=False
+        )
+
     async def _ask(
-        self, session: "PromptSession[str | Key]", prompt: Callable[[], Line], **more: Any
-    ) -> str | Key:
+        self,
+        session: "PromptSession[str | Later | Key]",
+        prompt: Callable[[], Line],
+        **more: Any,
+    ) -> str | Later | Key:
         self._screen.fresh()
         self._screen.no_status()
 
@@ -124,7 +141,7 @@ class Lively:
             shown = fitted(prompt(), self._screen.room)
             return FormattedText([(f"class:{style}", text) for style, text in shown])
 
-        answer: str | Key = Key.CTRL_C
+        answer: str | Later | Key = Key.CTRL_C
         with anyio.CancelScope() as self._asking:
             try:
                 answer = await session.prompt_async(message, handle_sigint=False, **more)
@@ -137,6 +154,10 @@ class Lively:
 
     def _begins_a_command(self) -> bool:
         return self._editor.default_buffer.text.startswith("/")
+
+
+def _now(answer: str | Later | Key) -> str | Key:
+    return answer.words if isinstance(answer, Later) else answer
 
 
 class _Offers(Completer):
@@ -214,6 +235,22 @@ def _leaving() -> KeyBindings:
         @keys.add(name, eager=True)
         def _(event: KeyPressEvent, key: Key = key) -> None:
             event.app.exit(result=key)
+
+    return keys
+
+
+def _sending() -> KeyBindings:
+    """Enter sends, Alt+Enter sends for later, which is Esc and Enter to a terminal."""
+    keys = KeyBindings()
+    for name, key in (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC)):
+
+        @keys.add(name)
+        def _(event: KeyPressEvent, key: Key = key) -> None:
+            event.app.exit(result=key)
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(result=Later(event.current_buffer.text))
 
     return keys
 

@@ -12,7 +12,7 @@ import anyio
 from anyio import to_thread
 
 from refold.cli.terminal.keys import unseen
-from refold.cli.terminal.reading import Key
+from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.screen import Screen
 from refold.views.styled import Line
 
@@ -41,6 +41,9 @@ class Plain:
             lines.append(found[:-1])
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
+        return await self._line(prompt)
+
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
         return await self._line(prompt)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 from refold.views.styled import Line
 
 
@@ -19,12 +21,19 @@ class Key(Enum):
     ESC = "esc"
 
 
+class Later(Struct, frozen=True):
+    """Words for after what is under way: they were sent with Alt+Enter."""
+
+    words: str
+
+
 class Reading(Protocol):
     """One question at a time. Each may be cancelled, and leaves the terminal as it was.
 
     `words` reads what may be several lines, `text` being there already; its prompt is
     drawn anew with `redraw`, where that can be done. `brief` is
-    for one line whose prompt is taken away afterwards, with Esc as a way out.
+    for one line whose prompt is taken away afterwards, with Esc as a way out. `aside` is
+    the same, and Alt+Enter gives what was typed as `Later`.
     `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
     question under way is answered with it. `lively` says whether keys come one by one.
@@ -34,6 +43,7 @@ class Reading(Protocol):
     def lively(self) -> bool: ...
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
     async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
+    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key: ...
     async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...
     def interrupt(self) -> None: ...

@@ -5,24 +5,26 @@ printed comes from the session's view and hub. `work` is what happens between
 two prompts.
 """
 
-import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 import anyio
 
-from refold.cli.terminal import judging
+from refold.agents.registry import every
+from refold.cli.terminal import filling, judging, knowing, spending
 from refold.cli.terminal.choosing import EFFORTS
-from refold.cli.terminal.commands import command_in, commands, obey
+from refold.cli.terminal.commands import at_once, command_in, commands, obey
 from refold.cli.terminal.completion import completing
+from refold.cli.terminal.greeting import can_go_on, greet
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.rights import MODES, after
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
+from refold.cli.terminal.steering import with_pictures
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.this import this_terminal
-from refold.cli.terminal.work import Work, sentence, with_pictures
+from refold.cli.terminal.work import Work, sentence
 from refold.engine.judging import mode_of
 from refold.errors import RefoldError
 from refold.journal.fold import View
@@ -31,7 +33,6 @@ from refold.session.requests import PlanToJudge, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.escape import on_one_line
-from refold.views.recap import recap
 from refold.views.styled import Line, line
 
 
@@ -42,10 +43,14 @@ async def run(
     pictures: Sequence[Picture] = (),
 ) -> int:
     """Converse until the person leaves. The exit code comes back."""
+    offered = around.shortcuts.offered() if around.shortcuts else ()
     table = [(c.name, c.about) for c in commands()]
+    table += [(each.name.removeprefix("/"), on_one_line(each.about)) for each in offered]
     words = {
         "model": around.models, "mode": MODES, "effort": EFFORTS, "approval": ("on", "off"),
-        "plan": ("list",), "permissions": ("allow",),
+        "plan": ("list",), "permissions": ("allow",), "compact": filling.KINDS,
+        "cost": ("turns",), "budget": spending.KINDS, "memory": knowing.MEMORY,
+        "agent": [each.name for each in every("main")],
     }  # fmt: skip
     complete = completing(table, words, session.view.about.directory or ".")
     cycle = Cycle()
@@ -97,7 +102,7 @@ class Conversation:
         """Until the person leaves, or the terminal is taken away."""
 
         async def doing() -> None:
-            await self._greet()
+            greet(self.session.view, self.around, self.screen)
             await self._take_up()
             if first_words or pictures:
                 await self._say(first_words, pictures)
@@ -118,8 +123,8 @@ class Conversation:
         await left.close()
         self.screen.say("A new session. The one before is kept.", "dim")
 
-    async def say(self, words: str) -> None:
-        await self._say(words, seen=True)
+    async def say(self, words: str, *, typed: str = "") -> None:
+        await self._say(words, seen=True, typed=typed)
 
     async def go(self) -> None:
         await self._through(self.session.go)
@@ -127,8 +132,15 @@ class Conversation:
     async def continue_(self) -> None:
         await self._through(self.session.continue_)
 
+    async def through(self, start: Callable[[], Awaitable[View]]) -> None:
+        await self._through(start)
+
     async def ask(self, prompt: str, keys: str) -> str:
         found = await self._reading.choice(line(f"{prompt} ", "strong"), keys)
+        return found if isinstance(found, str) else ""
+
+    async def ask_words(self, prompt: str) -> str:
+        found = await self._reading.brief(line(f"{prompt} ", "strong"))
         return found if isinstance(found, str) else ""
 
     def judge(self) -> None:
@@ -137,25 +149,9 @@ class Conversation:
     def quit(self) -> None:
         self._leaving = True
 
-    async def _greet(self) -> None:
-        view = self.session.view
-        model = on_one_line(view.about.model or self.around.model)
-        where = on_one_line(_short(view.about.directory))
-        self.screen.line(
-            (("strong", "refold"), ("dim", "".join(f" · {x}" for x in (model, where) if x)))
-        )
-        for notice in self.around.notices:
-            self.screen.say(on_one_line(notice), "warn")
-        if said := recap(view, min(self.screen.room, 100)):
-            self.screen.gap()
-            self.screen.lines(said)
-        elif not view.turn.seq:
-            self.screen.say("/help says what can be typed · Ctrl+D leaves", "dim")
-
     async def _take_up(self) -> None:
         """Finish what was under way when the last writer ended."""
-        view = self.session.view
-        if view.turn.seq or view.talk.unheard:
+        if not self.session.idle:
             self.screen.gap()
             self.screen.say("Going on with what was under way.", "dim")
             await self._through(self.session.go)
@@ -210,31 +206,50 @@ class Conversation:
 
     async def _typed(self, typed: str) -> None:
         if not typed.strip():
-            if self.session.view.turn.outcome == "step_limit":
+            if can_go_on(self.session.view):
                 await self.continue_()
         elif command := command_in(typed):
-            try:
-                await obey(*command, self)
-            except RefoldError as error:
-                self.screen.line(sentence(error))
+            await self._obey(*command)
         else:
             await self._say(typed, seen=True)
 
+    async def _obey(self, name: str, rest: str) -> None:
+        try:
+            await obey(name, rest, self)
+        except RefoldError as error:
+            self.screen.line(sentence(error))
+
+    async def _at_once(self, typed: str) -> bool:
+        """Do a command while the session works, if it can be done then."""
+        command = command_in(typed)
+        if command is None or not at_once(command[0]):
+            return False
+        await self._obey(*command)
+        return True
+
     async def _say(
-        self, words: str, pictures: Sequence[Picture] = (), *, seen: bool = False
+        self,
+        words: str,
+        pictures: Sequence[Picture] = (),
+        *,
+        seen: bool = False,
+        typed: str = "",
     ) -> None:
         key = next(self._keys)
         found = with_pictures(words, self.session, self.screen, self.around.unread)
 
         async def said() -> View:
             shown = (*pictures, *found)
-            await self.session.inbox.say(words, client_key=key, pictures=shown)
+            inbox = self.session.inbox
+            await inbox.say(words, client_key=key, pictures=shown, typed=typed)
             return await self.session.go()
 
         await self._through(said, key if seen else "")
 
     async def _through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
-        self._work = Work(self.session, self.around, self.screen, self._reading)
+        self._work = Work(
+            self.session, self.around, self.screen, self._reading, self._at_once
+        )
         try:
             failure = await self._work.through(start, own)
             unsaid = self._work.unsaid
@@ -242,8 +257,8 @@ class Conversation:
             self._work = None
         if failure is not None:
             self.screen.line(sentence(failure))
-        if unsaid:
-            await self._typed(unsaid)
+        for typed in unsaid:
+            await self._typed(typed)
 
     async def _interrupt(self) -> None:
         if self._work is not None:
@@ -256,9 +271,3 @@ class Conversation:
         sign = self.screen.look.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
         return (*before, ("person", f"{sign} "))
-
-
-def _short(directory: str) -> str:
-    home = os.path.expanduser("~")
-    inside = directory == home or directory.startswith(home + os.sep)
-    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

@@ -87,6 +87,11 @@ class Screen:
             self._status = ""
             self._send(_TAKE_BACK)
 
+    def ring(self, order: str) -> None:
+        """Send the terminal an order that shows nothing here; none where it might."""
+        if self.look.moves:
+            self._send(order)
+
     def _write(self, painted: str, bare: str) -> None:
         self.no_status()
         self._send(painted)

@@ -10,12 +10,16 @@ from typing import assert_never
 
 from refold.cli.terminal.doing import Doing
 from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.speech import Speech
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.events import (
+    AgentChosen,
     Asked,
+    Compacted,
     EffortChosen,
     Ended,
     Entry,
+    FilesFound,
     Judged,
     Mended,
     ModeChanged,
@@ -23,7 +27,9 @@ from refold.journal.events import (
     ModelChosen,
     ModelFailed,
     Rejected,
+    Reserved,
     Said,
+    Settled,
     Started,
     Stopped,
     TurnEnded,
@@ -37,12 +43,11 @@ from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCam
 from refold.values.messages import ToolCall
 from refold.views.calls import label, result
 from refold.views.cells import cut
+from refold.views.closing import closing
 from refold.views.counts import duration, ending, turn_line
-from refold.views.escape import Visible, on_one_line, visible
-from refold.views.prose import Prose
+from refold.views.escape import on_one_line, visible
+from refold.views.news import changed_elsewhere, kept_words, not_heard, shortened
 from refold.views.styled import Line
-
-_WIDEST = 100  # cells of prose: longer lines are hard to read
 
 
 class Showing:
@@ -63,9 +68,7 @@ class Showing:
         self._denied: dict[str, str] = {}  # by the rules, and why
         self._dense = False  # the last thing printed was a call with a short result
         self._doing = Doing(clock, screen.look.sign("wheel"))
-        self._thought = ""
-        self._prose: Prose | None = None
-        self._visible = Visible()
+        self._speech = Speech(screen, self._doing)
         self._stopped = False
         self._instead: list[str] = []
         self._began = 0.0
@@ -79,7 +82,7 @@ class Showing:
 
     def status(self) -> Line:
         """What is being done right now, for a line that will be taken back."""
-        return self._doing.line()
+        return self._doing.line(_waiting(self._view()))
 
     def resumed(self, view: View) -> None:
         """Calls that were open before we looked."""
@@ -95,8 +98,8 @@ class Showing:
         match entry.event:
             case TurnStarted():
                 self._began = entry.at
-            case Said(words, client_key=key) if key not in self.own:
-                self._heard(words)
+            case Said(words, when=when, client_key=key) if key not in self.own:
+                self._heard(words, later=when == "next")
             case Stopped():
                 self._stopped = True
             case TurnEnded() as end:
@@ -119,6 +122,13 @@ class Showing:
                 self._started(call_id)
             case Ended() as end:
                 self._ended(end)
+            case Reserved(purpose):
+                self._doing.now(f"asking for a {on_one_line(purpose)}")
+            case Compacted() as event:
+                self._close()
+                self._doing.now("")
+                self._screen.line(shortened(event, self._view(), self._around.window))
+                self._last = ""
             case _:
                 _notice(entry, self._screen)
 
@@ -127,8 +137,7 @@ class Showing:
             case TextCame(text):
                 self._say(text)
             case ThinkingCame(text):
-                self._thought += text
-                self._doing.tail("thinking", " ".join(self._thought[-300:].split())[-60:])
+                self._speech.think(text)
             case CallComing(name):
                 self._close()
                 self._doing.now(f"writing a call of {on_one_line(name)}")
@@ -142,8 +151,13 @@ class Showing:
             case _:
                 assert_never(live)
 
-    def _heard(self, words: str) -> None:
+    def _heard(self, words: str, *, later: bool) -> None:
         if self._stopped:  # said instead of the turn that ends
+            self._instead.append(words)
+        elif later and self._view().turn.seq:
+            self._close()
+            self._screen.say(f"after this turn: {visible(words)}", "dim")
+            self._last = ""
             self._instead.append(words)
         else:
             self._said(words)
@@ -156,36 +170,13 @@ class Showing:
         self._last = ""
 
     def _say(self, text: str) -> None:
-        if self._prose is None:
-            if not text.strip():
-                return
-            self._close_thinking()
-            self._screen.gap()
-            self._doing.now("")
+        if self._speech.say(text):
             self._last, self._dense = "", False
-            room = min(self._screen.room, _WIDEST) if self._screen.look.moves else 0
-            self._prose = Prose(room, marks=self._screen.look.color)
-            text = text.lstrip("\n")
-        self._screen.pieces(self._prose.add(self._visible.add(text)))
 
     def _close(self) -> None:
         """The words under way, if there are any, have come to their end."""
-        self._close_thinking()
-        if self._prose is not None:
-            rest = self._prose.add(self._visible.end()) + self._prose.end()
-            self._screen.pieces(rest)
-            self._screen.fresh()
-            self._prose = None
-
-    def _close_thinking(self) -> None:
-        words = " ".join(visible(self._thought).split())
-        self._thought = ""
-        self._doing.no_tail("thinking")
-        if words:
+        if self._speech.close():
             self._dense = False
-            sign = self._screen.look.sign("thought")
-            self._screen.gap()
-            self._screen.say(cut(f"{sign} {words}", self._screen.room), "dim")
 
     def _answered(self, answer: ModelAnswered) -> None:
         self._close()
@@ -236,6 +227,7 @@ class Showing:
         if said := ending(end.outcome, end.reason):
             self._screen.line(said)
         view = self._view()
+        self._screen.lines(closing(view))
         seconds = at - self._began if self._began else 0.0
         if view.turn.model and view.turn.model != view.talk.briefed.model:
             self._screen.say(f"answered by {on_one_line(view.turn.model)}", "dim")
@@ -243,8 +235,22 @@ class Showing:
             turn_line(view.turn.spent, view.account.last, view.talk.briefed.window, seconds)
         )
         waiting, self._instead = self._instead, []
+        kept = kept_words(view)
         for words in waiting:
-            self._said(words)
+            if words not in kept:
+                self._said(words)
+        if said := not_heard(view):
+            self._screen.say(said, "dim")
+
+
+def _waiting(view: View) -> str:
+    """How many words wait, and for what."""
+    unheard = [each.said.when for each in view.talk.unheard] if view.turn.steps else []
+    soon, later = unheard.count("now"), unheard.count("next")
+    parts = (f"{soon} for the next step", f"{later} after this turn")
+    return " · ".join(
+        part for part, count in zip(parts, (soon, later), strict=True) if count
+    )
 
 
 def _call(said: str, screen: Screen) -> None:
@@ -266,5 +272,13 @@ def _notice(entry: Entry, screen: Screen) -> None:
             screen.say("The answer has not the shape that was asked for: once more.", "dim")
         case ModeChanged(mode):
             screen.say(f"The mode is now {mode}.", "dim")
+        case AgentChosen(agent):
+            screen.say(f"From the next turn on works {on_one_line(agent)}.", "dim")
+        case Settled(failed=why) if why:
+            screen.say(
+                f"The model that was asked beside the talk failed: {visible(why)}", "warn"
+            )
+        case FilesFound(files):
+            screen.say(changed_elsewhere(files), "dim")
         case _:
             return

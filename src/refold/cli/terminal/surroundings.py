@@ -10,8 +10,12 @@ from refold.journal.fold import View
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
+from refold.remembering import Learned, Remembering
 from refold.session.session import Session
+from refold.skills.catalogue import Catalogue
+from refold.skills.shortcuts import Shortcuts
 from refold.tools.contract import Tool
+from refold.values.budget import NO_LIMIT, Budget
 from refold.values.effort import Effort
 from refold.values.rights import Mode
 
@@ -32,6 +36,10 @@ async def _only_this_session() -> Session:
     raise BadInput("a new session cannot be started here: quit, and start refold again")
 
 
+async def _nothing_learned(session: Session) -> Learned:
+    raise BadInput("notes cannot be made of a session here")
+
+
 class Surroundings(Struct, frozen=True, kw_only=True):
     """`choose_model` gives the full name, provider/model, or raises `BadInput`.
 
@@ -41,7 +49,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     that it asked for; the first one stays its giver's to close as well. `rules`, `mode`
     and `facts` are what calls are judged by: from them follows which rule can be offered.
     `always` saves an allow rule for this folder, in the file `saved_in`. `snapshots` are
-    of the files of this session, for going back; None where none are taken.
+    of the files of this session, for going back; None where none are taken. `learn` makes
+    notes of a session and says what came of it.
     """
 
     model: str = ""  # the one in use until a person chooses another
@@ -52,6 +61,18 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     tools: Sequence[Tool] = ()
     rules: Sequence[Rule] = ()
     effort: Effort = ""  # until a person chooses another
+    budget: Budget = NO_LIMIT  # of a turn, until a person chooses another
+    window: int = 32_000  # tokens, where a model's own is not known
+    notify: float = 0.0  # seconds of work after which its end rings; 0: never
+    agent: str = "main"  # who works until a person chooses another
+    preset: str = ""  # the prompt of the agent `main`
+    presets: Callable[[], Sequence[tuple[str, str]]] = tuple  # names, and what they are for
+    skills: Catalogue | None = None  # None: they are off
+    shortcuts: Shortcuts | None = (
+        None  # what `/name words` stands for, where it is no command
+    )
+    remembering: Remembering | None = None  # None: memory is off
+    learn: Callable[[Session], Awaitable[Learned]] = _nothing_learned
     mode: Mode = "default"  # until a person chooses another
     facts: Callable[[], Facts] = Facts
     unread: Callable[[str], str] = lambda _: ""  # why a file may not be read, or ""

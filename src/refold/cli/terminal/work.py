@@ -3,59 +3,68 @@
 One speaks at a time. Whoever asks the person something holds the floor, and what
 happens meanwhile is printed afterwards; the work itself goes on. Ctrl+C asks
 what to do instead, and again it stops the turn; a key that is typed opens
-a line for words into the running turn.
+a line for words into the running turn, or for after it.
 """
 
 import math
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
 import anyio
 
-from refold.cli.attached import attached
 from refold.cli.terminal.asker import Asker
-from refold.cli.terminal.commands import command_in
 from refold.cli.terminal.floor import Floor
 from refold.cli.terminal.keys import one_by_one
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.notifying import Patience, ring
+from refold.cli.terminal.reading import Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.steering import Obey, Steering, nothing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import RefoldError
 from refold.journal.events import Entry
 from refold.journal.fold import View
 from refold.session.hub import Watch
 from refold.session.session import Session
-from refold.tools.contract import Picture
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import visible
 from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
 _TICK = 0.1
-_INSTEAD: Line = (
-    ("dim", "words redirect · Enter stops · Esc goes on\n"),
-    ("warn", "instead › "),
-)
-_STEER: Line = (("dim", "heard at the next step\n"), ("person", "› "))
 
 
 class Work:
-    """One stretch of work: until the session has nothing left to do."""
+    """One stretch of work: until the session has nothing left to do.
+
+    `obey` does a command that need not wait; false for one that has to.
+    """
 
     def __init__(
-        self, session: Session, around: Surroundings, screen: Screen, reading: Reading
+        self,
+        session: Session,
+        around: Surroundings,
+        screen: Screen,
+        reading: Reading,
+        obey: Obey = nothing,
     ) -> None:
         self._session = session
         self._screen, self._reading = screen, reading
         self._showing = Showing(screen, around, lambda: session.view, anyio.current_time)
         self._floor = Floor(lively=reading.lively)
         self._asker = Asker(session, around, screen, reading)
-        self._unread = around.unread
+        self._steering = Steering(session, screen, reading, around.unread, obey)
         self.under_way = False
-        self.unsaid = ""  # a command that was typed too early
+        self._patience = Patience(anyio.current_time, around.notify)
         self._pressed_at = -math.inf
         self._news = anyio.Event()
+        self._shortening = anyio.CancelScope()
         self._shown = 0
+
+    @property
+    def unsaid(self) -> Sequence[str]:
+        """Commands that were typed too early."""
+        return self._steering.unsaid
 
     async def through(
         self, start: Callable[[], Awaitable[View]], own: str = ""
@@ -65,6 +74,7 @@ class Work:
         `own` is the key of words that the person sees already.
         """
         self._shown, self.under_way = self._session.view.seq, True
+        self._patience.seen()
         watch = self._session.hub.watch()
         leave = self._session.hub.heed(self._heed)
         if own:
@@ -86,6 +96,7 @@ class Work:
             leave()
             watch.close()
             self._screen.no_status()
+        self._ring("it is done" if failure is None else str(failure))
         return failure
 
     async def interrupt(self) -> None:
@@ -103,10 +114,14 @@ class Work:
     async def _go(self, start: Callable[[], Awaitable[View]]) -> RefoldError | None:
         go = start
         while True:
+            view = self._session.view
             try:
-                view = await go()
+                with anyio.CancelScope() as self._shortening:
+                    view = await go()
             except RefoldError as error:
                 return error
+            if self._shortening.cancelled_caught:
+                return None
             go = self._session.go
             if view.turn.seq:  # it waits for the person
                 await self._beyond(view.seq)
@@ -142,48 +157,38 @@ class Work:
             await self._caught_up(found.call.since)
             async with self._taken():
                 if self._asker.is_open(found.id):
+                    self._ring("it asks you something")
                     await self._asker.put(found)
                     self._showing.asked(found.id)
+                    self._patience.seen()
 
     async def _listen(self) -> None:
         while True:
             typed = await self._floor.typed()
             if self._floor.wanted or typed == "\x1b":
                 async with self._taken():
-                    await self._redirect()
+                    await self._redirected()
                     self._floor.heard()
             elif not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             elif typed[0].isprintable():
                 async with self._taken():
-                    await self._steer(typed)
+                    self._patience.seen()
+                    await self._steering.hear(typed)
 
-    async def _redirect(self) -> None:
-        inbox, turn = self._session.inbox, self._session.view.turn
-        if not turn.seq or turn.stopped:
-            return
-        match await self._reading.brief(_INSTEAD):
-            case Key.ESC:
-                self._pressed_at = -math.inf  # the next Ctrl+C asks again
-            case str(words) if words.strip():
-                if not await inbox.interrupt(instead=words):
-                    await inbox.say(words)
-            case _:
-                await inbox.interrupt()
+    async def _redirected(self) -> None:
+        self._patience.seen()
+        view = self._session.view
+        if not view.turn.seq and view.talk.wanted is not None:
+            self._shortening.cancel()  # it makes the talk shorter, and nothing else
+        elif not await self._steering.redirect():
+            self._pressed_at = -math.inf  # the next Ctrl+C asks again
 
-    async def _steer(self, typed: str) -> None:
-        """Words into the running turn; a command waits until the turn is over."""
-        words: str | Key = typed.rstrip("\r\n")
-        if words == typed or "\n" in words:  # no whole line yet, or more than one
-            words = await self._reading.brief(_STEER, words)
-        if isinstance(words, Key) or not words.strip():
-            return
-        if command_in(words):
-            self.unsaid = words
-            self._screen.say(f"after this turn: {visible(words.strip())}", "dim")
-        else:
-            shown = with_pictures(words, self._session, self._screen, self._unread)
-            await self._session.inbox.say(words, pictures=shown)
+    def _ring(self, said: str) -> None:
+        """Tell the person who may look elsewhere by now."""
+        if self._patience.over:
+            title = self._session.view.about.title
+            self._screen.ring(ring(os.environ, f"{said}: {title}" if title else said))
 
     @asynccontextmanager
     async def _taken(self) -> AsyncGenerator[None]:
@@ -213,18 +218,6 @@ class Work:
     def _tell(self) -> None:
         told, self._news = self._news, anyio.Event()
         told.set()
-
-
-def with_pictures(
-    words: str, session: Session, screen: Screen, unread: Callable[[str], str]
-) -> Sequence[Picture]:
-    """The pictures that the words name, and a line about each."""
-    pictures, problems = attached(words, session.view.about.directory, unread)
-    for picture in pictures:
-        screen.say(f"shown to the model: {on_one_line(picture.name)}", "dim")
-    for problem in problems:
-        screen.say(visible(problem), "warn")
-    return pictures
 
 
 def sentence(error: RefoldError) -> Line:

@@ -1,6 +1,7 @@
 """Plan mode as the model hears of it; and a plan that is ready ends the turn.
 
-That nothing but looking happens while it plans is the rules' business, at the seam.
+It is told in full once, in a line every few turns after that, and when it is over. That
+nothing but looking happens while it plans is the rules' business, at the seam.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy
@@ -13,6 +14,12 @@ PLANNING = (
     "exit_plan_mode with the whole of it, in Markdown: the person approves it, "
     "changes it or sends it back. Ask with ask_user where only they can decide.</reminder>"
 )
+STILL_PLANNING = (
+    "<reminder>Plan mode is still on: look, change nothing, and call exit_plan_mode with the "
+    "whole plan when it is ready.</reminder>"
+)
+PLANNED = "<reminder>Plan mode is over: you may change things again.</reminder>"
+EVERY = 4  # turns
 _READY = "the plan waits to be approved"
 
 
@@ -20,8 +27,13 @@ def in_plan_mode(mode: Mode) -> Policy:
     """`mode` is that of the settings, for sessions without one of their own."""
 
     def planning(view: View) -> Note | None:
-        on = (view.rights.mode or mode) == "plan"
-        return Note(PLANNING) if on and "planning" not in view.turn.noted else None
+        turns = view.reminded.planning
+        if (view.rights.mode or mode) != "plan":
+            return Note(PLANNED) if view.reminded.left else None
+        if turns < 0:
+            return Note(PLANNING)
+        due = turns and turns % EVERY == 0 and "planning" not in view.turn.noted
+        return Note(STILL_PLANNING) if due else None
 
     return planning
 

@@ -1,5 +1,7 @@
 """A limit on the answers of one turn: a warning, a last summary, the end.
 
+The warning and the summary can each be switched off.
+
 `going_on` is what lets a person say "continue" without words of their own.
 """
 
@@ -17,21 +19,33 @@ SUMMARY = (
 GO_ON = "<reminder>Go on where you stopped.</reminder>"
 
 
-def at_most(steps: int, warn: int = 3) -> Policy:
-    """End a turn after `steps` answers; say so to the model `warn` answers before."""
+def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
+    """End a turn after `steps` answers; say so to the model `warn` answers before.
+
+    With `summary`, one more answer says what was done; it can call nothing.
+    """
 
     def step_limit(view: View) -> EndTurn | Note | None:
         turn = view.turn
         left = steps - turn.steps
-        if left < 0:
+        if left < 0 or (left == 0 and not summary and _would_go_on(view)):
             return EndTurn("step_limit", f"{steps} answers were allowed; continue goes on")
         if left == 0:
-            return Note(SUMMARY, tools=False)
+            return Note(SUMMARY, tools=False) if summary else None
         if left <= warn < steps and "step_limit" not in turn.noted:
             return Note(WRAP_UP.format(left=left))
         return None
 
     return step_limit
+
+
+def _would_go_on(view: View) -> bool:
+    """Is the newest answer not the turn's last word?"""
+    last, messages = view.turn.last, view.talk.messages
+    steered = any(words.said.when == "now" for words in view.talk.unheard)
+    if last is None or last.stop == "length" or steered:
+        return True
+    return not messages or messages[-1].message.role != "assistant"
 
 
 def going_on(view: View) -> Note | None:

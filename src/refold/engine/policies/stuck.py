@@ -1,59 +1,197 @@
-"""End a turn that does the same thing over and over.
+"""Say so, and then end the turn, where a model does the same over and over.
 
-"The same" is the same calls with the same arguments and the same results: a
-build that is polled changes its output, a model that goes in circles does not.
+Four rules, each with a switch of its own: the same call again, a few calls in turn, one
+web search after the other, the same error. What counts is what came of the calls, not
+only what was called: a build that is polled changes its output, a model that goes in
+circles does not. Who waits is let alone; the step limit bounds that anyway.
 """
+
+import re
+from collections.abc import Iterator
+from itertools import islice, pairwise, takewhile
 
 from refold.engine.decide import EndTurn, Note, Policy
 from refold.journal.fold import View
-from refold.values.messages import Message, ToolResult
+from refold.journal.recent import Answer, Did
 
-NUDGE = (
-    "<reminder>You have made the same call {times} times and got the same result. Calling "
-    "it again will not help: use what you have, try something else, or give your "
-    "answer.</reminder>"
+REPEATED = (
+    "<reminder>You have called {names} {times} times with the same arguments and got the "
+    "same result. Calling it again will not help: use what you have, try something else, "
+    "or give your answer. If you are waiting for something, put a sleep before the "
+    "look.</reminder>"
+)
+ALTERNATED = (
+    "<reminder>You have gone round {times} times: {names}, with the same arguments and the "
+    "same results. Another round will not help: try something else, or say what is in "
+    "the way.</reminder>"
+)
+SEARCHED = (
+    "<reminder>You have only searched the web in {times} answers in a row. Read what you "
+    "have found, or answer with what you know: do not go on searching.</reminder>"
+)
+FAILED = (
+    "<reminder>{names} failed {times} times in a row with the same error. Read the error, "
+    "find its cause, and try something else.</reminder>"
 )
 
+ASIDE = frozenset(("think",))  # changes nothing, so it makes no difference
+SEARCHES = frozenset(("web_search",))
+POLLING = frozenset(
+    ("background_output", "background_list", "task_get", "task_list", "read_inbox", "idle")
+)
+LONG = 5.0  # seconds: a call that takes so long, and succeeds, may be waiting
 
-def not_stuck(times: int = 3) -> Policy:
-    """Say so after `times` alike in a row, and stop at the next."""
+_WAITS = (
+    r"(?:^|[\s;&|(])(?:sleep|wait|watch|inotifywait)(?=[\s;)]|$)"
+    r"|\btail\s+(?:-\S+\s+|\d+\s+)*(?:-[a-zA-Z0-9]*[fF]|--follow)"
+    r"|\s--(?:wait|watch|follow|retry)\b|\brollout status\b"
+)
+_LONGEST_ROUND = 6  # answers
 
-    def stuck(view: View) -> EndTurn | Note | None:
-        if view.turn.steps < times or view.talk.calls:
+
+def not_stuck(
+    repeats: int = 3, alternations: int = 3, searches: int = 3, errors: int = 4
+) -> tuple[Policy, ...]:
+    """The rules that are on. 0 switches one off."""
+    rules = (
+        (repeats, not_repeating(repeats)),
+        (alternations, not_alternating(alternations)),
+        (searches, not_searching(searches)),
+        (errors, not_failing(errors, nudged_at=repeats)),
+    )
+    return tuple(rule for limit, rule in rules if limit)
+
+
+def not_repeating(times: int) -> Policy:
+    """Say so after `times` answers alike, and stop at the next."""
+
+    def repeats(view: View) -> EndTurn | Note | None:
+        alike = _alike(view)
+        if alike < times:
             return None
-        alike = _alike(view, times + 1)
-        if alike > times:
-            return EndTurn("stuck", f"{_name(view)} was called {alike} times alike")
-        return Note(NUDGE.format(times=alike)) if alike == times else None
+        names = _names(next(_newest(view)))
+        if alike > times and not any(map(_long, next(_newest(view)).calls)):
+            reason = "with the same arguments and the same result"
+            return EndTurn("stuck", f"{names} was called {alike} times {reason}")
+        return Note(REPEATED.format(names=names, times=alike)) if alike == times else None
 
-    return stuck
-
-
-def _alike(view: View, enough: int) -> int:
-    """How many of the newest answers, with what came of them, are the same."""
-    found: list[tuple[object, ...]] = []
-    results: Message | None = None
-    at = len(view.talk.messages)
-    while at > 0 and len(found) < min(enough, view.turn.steps):
-        at -= 1
-        message = view.talk.messages[at].message
-        if message.role == "tool":
-            results = message
-        elif message.role == "assistant":
-            if not message.calls or results is None:
-                break
-            found.append(_what(message, results))
-            if found[-1] != found[0]:
-                return len(found) - 1
-            results = None
-    return len(found)
+    return repeats
 
 
-def _what(asked: Message, came: Message) -> tuple[object, ...]:
-    calls = tuple((call.name, bytes(call.arguments)) for call in asked.calls)
-    return (calls, tuple(p.text for p in came.parts if isinstance(p, ToolResult)))
+def not_alternating(rounds: int) -> Policy:
+    """Say so after `rounds` rounds of the same few answers, and stop at the next."""
+    rounds = max(rounds, 2)  # once round is no circle
+
+    def alternations(view: View) -> EndTurn | Note | None:
+        found = tuple(islice(_newest(view), _LONGEST_ROUND * rounds + 1))
+        keys = [_key(answer) for answer in takewhile(_hurries, found)]
+        for length in range(2, _LONGEST_ROUND + 1):
+            going = _going_round(keys, length)
+            if going < length * rounds:
+                continue
+            names = ", ".join(_names(answer) for answer in found[length - 1 :: -1])
+            if going > length * rounds:
+                reason = "with the same arguments and the same results"
+                return EndTurn("stuck", f"it went round {rounds} times: {names}, {reason}")
+            return Note(ALTERNATED.format(names=names, times=rounds))
+        return None
+
+    return alternations
 
 
-def _name(view: View) -> str:
+def not_searching(times: int) -> Policy:
+    """Say so after `times` answers that only search the web; stop at twice as many."""
+
+    def searches(view: View) -> EndTurn | Note | None:
+        found = sum(1 for _ in takewhile(_only_searches, _newest(view)))
+        if found >= 2 * times:
+            return EndTurn("stuck", f"{found} answers in a row only searched the web")
+        return Note(SEARCHED.format(times=found)) if found == times else None
+
+    return searches
+
+
+def not_failing(times: int, nudged_at: int = 0) -> Policy:
+    """Stop at the same error `times` times in a row, and say so one before.
+
+    The nudge is left out where the rule for calls alike, `nudged_at`, gives it.
+    """
+
+    def errors(view: View) -> EndTurn | Note | None:
+        found = _same_error(view)
+        if not found or found < times - 1:
+            return None
+        names = _names(next(_newest(view)))
+        if found >= times:
+            return EndTurn("stuck", f"{names} failed {found} times with the same error")
+        said = nudged_at and _alike(view) >= nudged_at
+        return None if said else Note(FAILED.format(names=names, times=found))
+
+    return errors
+
+
+def _newest(view: View) -> Iterator[Answer]:
+    """The newest first, without what is aside. None where the turn is elsewhere by now."""
     last = view.turn.last
-    return last.message.calls[0].name if last and last.message.calls else "it"
+    if view.talk.calls or last is None or not last.message.calls:
+        return
+    only_aside = all(did.name in ASIDE for did in view.recent.calls)
+    for answer in view.recent.newest_first:
+        calls = tuple(d for d in answer.calls if only_aside or d.name not in ASIDE)
+        if calls:
+            yield Answer(calls)
+
+
+def _alike(view: View) -> int:
+    """How many of the newest answers called the same, and the same came of it."""
+    first = next(_newest(view), None)
+    if first is None or not _hurries(first):
+        return 0
+    key = _key(first)
+    return sum(1 for _ in takewhile(lambda answer: _key(answer) == key, _newest(view)))
+
+
+def _key(answer: Answer) -> frozenset[tuple[str, str, str]]:
+    """Calling the same twice at once is calling it."""
+    return frozenset((did.name, did.arguments, did.result) for did in answer.calls)
+
+
+def _going_round(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
+    """How many of the newest answers go round in so many steps; 0: they do not."""
+    if len(keys) < length or all(one == other for one, other in pairwise(keys[:length])):
+        return 0
+    pairs = zip(keys, keys[length:], strict=False)
+    return length + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _same_error(view: View) -> int:
+    errors = _errors(next(_newest(view), None))
+    if not errors:
+        return 0
+    return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _newest(view)))
+
+
+def _errors(answer: Answer | None) -> frozenset[str]:
+    """What all the calls of an answer failed with; nothing where one did not."""
+    if answer is None or not _hurries(answer):
+        return frozenset()
+    found = frozenset(did.error for did in answer.calls)
+    return found if "" not in found else frozenset()
+
+
+def _only_searches(answer: Answer) -> bool:
+    return all(did.name in SEARCHES for did in answer.calls)
+
+
+def _hurries(answer: Answer) -> bool:
+    return not any(
+        did.name in POLLING or re.search(_WAITS, did.command) for did in answer.calls
+    )
+
+
+def _long(did: Did) -> bool:
+    return did.took >= LONG and not did.failed
+
+
+def _names(answer: Answer) -> str:
+    return " and ".join(dict.fromkeys(did.name for did in answer.calls))

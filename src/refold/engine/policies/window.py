@@ -5,22 +5,29 @@ about four. What is refused here would have been refused anyway, after it had be
 sent; what is doubtful the provider decides.
 """
 
-from refold.engine.decide import EndTurn
+from refold.engine.decide import EndTurn, Policy
 from refold.journal.fold import View
+from refold.journal.talk import told_size
 
 CHARACTERS = 6  # of a token, at most, for nearly any text
 A_PICTURE = 60  # tokens at least, however small it is
 
 
-def in_window(view: View) -> EndTurn | None:
+def in_window(shorter: Policy) -> Policy:
+    """`shorter` may still tell the talk shorter; before it has tried, nothing ends."""
+
+    def window(view: View) -> EndTurn | None:
+        return None if shorter(view) is not None else _too_long(view)
+
+    return window
+
+
+def _too_long(view: View) -> EndTurn | None:
     talk = view.talk
     briefed = talk.briefed
     if not briefed.window or talk.calls or not talk.messages:
         return None
-    told = len(briefed.system) + sum(
-        len(tool.description) + len(bytes(tool.parameters)) for tool in briefed.tools
-    )
-    tokens = (talk.size + told) // CHARACTERS + A_PICTURE * len(talk.pictures)
+    tokens = (talk.size + told_size(briefed)) // CHARACTERS + A_PICTURE * len(talk.pictures)
     if tokens <= briefed.window or talk.messages[-1].message.role == "assistant":
         return None
     return EndTurn(

@@ -119,9 +119,10 @@ def _words(part: Part) -> str:
             return _picture(part)
         case Thinking():
             return ""
-        case ToolCall(_, name, arguments):
-            shown = bytes(sendable.arguments(arguments)).decode("utf-8", "replace")
-            return f"[calls {sendable.name(name)} with {sendable.text(shown)}]"
+        case ToolCall():
+            call = sendable.as_made(part)
+            shown = bytes(sendable.arguments(call.arguments)).decode("utf-8", "replace")
+            return f"[calls {sendable.name(call.name)} with {sendable.text(shown)}]"
         case ToolResult(_, text, failed, pictures):
             head = "[the call failed]" if failed else "[the result]"
             return "\n".join((head, sendable.text(text), *map(_picture, pictures)))

@@ -155,6 +155,7 @@ def _ending(tools: Iterable[ToolSpec]) -> str:
 
 def call_text(call: ToolCall) -> str:
     """A call as the model should write it, or as it did where that was no JSON."""
+    call = sendable.as_made(call)
     try:
         arguments = msgspec.json.decode(call.arguments, type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):

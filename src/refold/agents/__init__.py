@@ -1,0 +1,1 @@
+"""Who works: agents as values, with what each is told and may use."""

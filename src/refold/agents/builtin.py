@@ -1,0 +1,92 @@
+"""The agents that are built in. What each is told stands beside, in NAME.md.
+
+A prompt is read when its agent is asked for: most starts need none of them.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from refold.agents.profile import LOOKING, Bounds, Profile
+from refold.skills.front_matter import split
+from refold.values.tools import Effect
+
+_RARE = ("apply_patch", "notebook_edit")
+_LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
+_MINDS = ("think", "todo_write", "compact")
+_PLANS = ("enter_plan_mode", "exit_plan_mode")  # with the person, who hears of no child
+_SKILLS = ("list_skills", "read_skill")
+_WEB = ("web_fetch", "web_search", "docs_lookup")
+_WORKS = "Does whatever the task takes: reads, changes files, runs commands."
+
+
+def _main() -> Profile:
+    return Profile(name="main", description=_WORKS, deferred=_RARE, use="main")
+
+
+def _code() -> Profile:
+    return replace(_told("code"), deferred=_RARE, without=_PLANS, use="child", memory=False)
+
+
+def _explore() -> Profile:
+    return replace(
+        _told("explore"),
+        role="small",
+        tools=(*_LOOKS, *_MINDS),
+        effects=LOOKING,
+        bounds=Bounds(steps=30),
+        memory=False,
+        skills=False,
+    )
+
+
+def _plan() -> Profile:
+    planning = ("ask_user", "exit_plan_mode")
+    return replace(
+        _told("plan"),
+        tools=(*_LOOKS, *_MINDS, *_SKILLS, *planning),
+        effects=LOOKING,
+        mode="plan",
+        then="main",
+    )
+
+
+def _research() -> Profile:
+    return replace(
+        _told("research"),
+        tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user", *_WEB),
+        effects=LOOKING | {Effect.NET},
+    )
+
+
+def _review() -> Profile:
+    return replace(
+        _told("review"), role="judge", tools=(*_LOOKS, *_MINDS, *_SKILLS), effects=LOOKING
+    )
+
+
+BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
+    {
+        "main": _main,
+        "code": _code,
+        "explore": _explore,
+        "plan": _plan,
+        "research": _research,
+        "review": _review,
+    }
+)
+ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
+
+
+def _told(name: str) -> Profile:
+    """What stands in the file of that name."""
+    text = Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8")
+    values, prompt = split(text)
+    return Profile(
+        name=name,
+        description=values["description"] or "",
+        version=int(values["version"] or 0),
+        prompt=prompt,
+    )

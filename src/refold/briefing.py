@@ -1,0 +1,226 @@
+"""The briefing of a session: what the model is told besides the talk, part by part.
+
+Gathers what lies in the folders (instructions, presets, how git stands) and whether the
+person trusts them, once for each opening of a session; so the front of what is sent
+stays as it is, and a provider's cache holds. How a text is cut and put together is the
+business of `prompts/`; memory, skills and agents come as texts from who knows them.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from refold.config.folders import Folders
+from refold.config.here import untrusted
+from refold.config.paths import Paths
+from refold.config.settings import Settings
+from refold.journal.events import Briefed
+from refold.permissions.facts import Facts
+from refold.permissions.protected import protected
+from refold.place.names import escaped
+from refold.place.port import Real
+from refold.prompts import parts
+from refold.prompts.environment import Surroundings, again, environment
+from refold.prompts.instructions import OWN, File, Instructions, of_project, read
+from refold.prompts.parts import Told, part_of
+from refold.prompts.presets import BUILT_IN, Preset, Shelf, preset, presets, shadowed
+from refold.prompts.repository import chain, git_state, root_of
+from refold.prompts.small import small_system
+from refold.values.below import below
+
+SHELL = "bash"  # that is what commands run in
+_PROMPTS = "prompts"
+
+
+def _nothing(real: Real) -> str:
+    return ""
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """Where a session stands. `roots` are the directories of its workspace, real paths.
+
+    With `trust` the folder counts as trusted, this time. `unread` says why a file may
+    not be read, or "".
+    """
+
+    roots: tuple[str, ...]
+    trust: bool = False
+    unread: Callable[[Real], str] = _nothing
+    now: Callable[[], float] = time.time
+
+
+class Material(Struct, frozen=True, kw_only=True):
+    """What the system text is made of, as far as others know it. `window` is in tokens."""
+
+    preset: str = "coding"
+    prompt: str = ""  # of an agent that has one, instead of the preset's
+    own: str = ""  # the person's, instead of both
+    memory: str = ""
+    skills: str = ""
+    agents: str = ""
+    more: str = ""  # what the person adds
+    schema: Raw | None = None
+    small: bool = False
+    window: int = 0  # 0: not known
+
+
+class _Found(Struct, frozen=True):
+    trusted: str
+    environment: str
+    environment_small: str
+    instructions: Instructions
+    notices: tuple[str, ...]
+
+
+class Briefing:
+    """`reload` it when a session is opened, or goes to work somewhere else."""
+
+    def __init__(
+        self, settings: Settings, paths: Paths, environ: Mapping[str, str], ground: Ground
+    ) -> None:
+        self._settings, self._paths, self._ground = settings, paths, ground
+        self._home = os.path.realpath(environ.get("HOME") or "/")
+        self._directory = ground.roots[0]
+        self.root = root_of(self._directory)
+        self._own = tuple(map(os.path.realpath, (paths.config, paths.data, paths.state)))
+        self._found: _Found | None = None
+
+    @property
+    def trusted(self) -> str:
+        """The folder, real path, in and below which what is found counts; "" if none does."""
+        return self._look().trusted
+
+    def reload(self) -> None:
+        """Look again at what lies in the folders."""
+        self._found = None
+
+    def check(self) -> None:
+        """Raises `BadInput` where the settings name a preset that there is not."""
+        if self._settings.preset not in BUILT_IN:
+            self.preset(self._settings.preset)
+
+    def text(self, material: Material, before: Briefed) -> Told:
+        """The system text of a turn. `before` is what the model was told last.
+
+        Raises `BadInput` for a preset that there is not, or that cannot be used.
+        """
+        found, small = self._look(), material.small
+        window = material.window or self._settings.context.window
+        now = found.environment_small if small else found.environment
+        rooms = {name: parts.room(name, window, small=small) for name in parts.SHARES}
+        asked, notices = parts.instructions(
+            found.instructions.pieces, rooms["instructions"]
+        )
+        others = {"memory": material.memory, "skills": material.skills}
+        others["agents"] = material.agents
+        return parts.told(
+            (
+                ("prompt", self._prompt(material)),
+                ("environment", again(now, part_of(before, "environment"))),
+                ("instructions", asked),
+                *((name, parts.within(t, name, rooms[name])) for name, t in others.items()),
+                ("more", material.more),
+                ("schema", parts.shape(material.schema)),
+            ),
+            notices,
+        )
+
+    def notices(self) -> tuple[str, ...]:
+        """What a person has to be told: what is not heeded, and why."""
+        return self._look().notices
+
+    def preset(self, name: str) -> Preset:
+        """Raises `BadInput` where there is none of this name, or it cannot be used."""
+        return preset(name, self._shelves(self.trusted))
+
+    def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
+        """All that can be chosen here, and a sentence for each that cannot."""
+        return presets(self._shelves(self.trusted))
+
+    def _prompt(self, material: Material) -> str:
+        if material.own or material.prompt:
+            return material.own or material.prompt
+        if material.small and material.preset == "coding":
+            return small_system()
+        return self.preset(material.preset).text
+
+    def _look(self) -> _Found:
+        if self._found is None:
+            trusted = self._trust()
+            around = Surroundings(
+                directory=self._directory,
+                more=self._ground.roots[1:],
+                today=time.strftime("%Y-%m-%d", time.localtime(self._ground.now())),
+                platform=os.uname().sysname,
+            )
+            whole = replace(around, shell=SHELL, git=git_state(self.root))
+            asked = self._instructions(trusted)
+            said = (
+                *asked.notices, *shadowed(self._shelves(trusted)), *self._unheeded(),
+            )  # fmt: skip
+            self._found = _Found(
+                trusted, environment(whole), environment(around), asked, said
+            )
+        return self._found
+
+    def _trust(self) -> str:
+        if self._ground.trust:
+            return self.root
+        return Folders(self._paths.folders).trusted_above(self._directory, self.root)
+
+    def _instructions(self, trusted: str) -> Instructions:
+        own = os.path.join(self._paths.config, OWN)
+        mine = Instructions()
+        if os.path.lexists(own):
+            # A person's own file may bring in what is theirs, wherever it lies.
+            read_own = read([File(own, "/")], self._home, _secret)
+            pieces = tuple(replace(piece, own=True) for piece in read_own.pieces)
+            mine = Instructions(pieces, read_own.notices)
+        if not (trusted and self._settings.instructions):
+            return mine
+        files = [
+            file
+            for file in of_project(self._directory, self.root)
+            if below(file.path, trusted)
+            and os.path.realpath(file.path) != os.path.realpath(own)
+        ]
+        theirs = read(files, self._home, self._unread)
+        return Instructions(
+            (*mine.pieces, *theirs.pieces), (*mine.notices, *theirs.notices)
+        )
+
+    def _unread(self, real: str) -> str:
+        return _secret(real, self._own) or self._ground.unread(Real(real))
+
+    def _unheeded(self) -> tuple[str, ...]:
+        if self._ground.trust:
+            return ()
+        new = untrusted(self._directory, Folders(self._paths.folders))
+        if not new.found:
+            return ()
+        return (
+            f"{new.names} in {escaped(self._directory)}: not trusted, so not read; "
+            "`refold trust add` shows and takes them, --trust takes them for one start",
+        )
+
+    def _shelves(self, trusted: str) -> tuple[Shelf, ...]:
+        """Where presets of one's own may lie: the nearest first, then the person's."""
+        folders = [
+            os.path.join(folder, ".refold", _PROMPTS)
+            for folder in reversed(chain(self._directory, self.root))
+            if trusted and below(folder, trusted)
+        ]
+        theirs = [
+            Shelf(each, escaped(os.path.relpath(each, self._directory)), self.root)
+            for each in folders
+        ]
+        own = os.path.join(self._paths.config, _PROMPTS)
+        return (*theirs, Shelf(own, escaped(own), "/"))
+
+
+def _secret(real: str, own: tuple[str, ...] = ()) -> str:
+    found = protected(real, Facts(own=own), writes=False)
+    return "it may hold secrets" if found else ""

@@ -1,0 +1,222 @@
+"""`refold memory show|edit|forget|update|diff|path`: the notes that sessions here are told.
+
+`finish` is what `finishing` starts and no person types.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from refold.cli.opening import here
+from refold.cli.out import write
+from refold.cli.subparsers import Subparsers
+from refold.config.paths import paths
+from refold.errors import BadInput, RefoldError
+from refold.journal.home import Home
+from refold.memory.page import MOST
+from refold.memory.state import Change
+from refold.memory.store import Listed, Memory, Whose
+from refold.remembering import Remembering
+from refold.views.escape import on_one_line
+
+if TYPE_CHECKING:
+    from refold.app import App
+
+MOST_SESSIONS = 10
+_EDITORS = ("VISUAL", "EDITOR")
+_ABOUT = {
+    "show": "the notes, numbered",
+    "edit": "open them in your editor ($VISUAL, $EDITOR)",
+    "forget": "remove a note for good: it is not learned again",
+    "update": "make notes of what was said since that was done last, now",
+    "diff": "what came and went by itself",
+    "path": "where the file is",
+    "finish": "",
+}
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "memory", help="what is remembered from session to session"
+    )
+    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, about in _ABOUT.items():
+        one = what.add_parser(name, help=about) if about else what.add_parser(name)
+        match name:
+            case "forget":
+                one.add_argument(
+                    "note", nargs="+", help="its number, its text or a part of it"
+                )
+            case "update":
+                one.add_argument("session", nargs="*", help="of these, read or not")
+                one.add_argument(
+                    "-m", "--model", metavar="PROVIDER/MODEL", help="by this model"
+                )
+            case "finish":
+                one.add_argument("directory")
+            case "edit" | "path":
+                one.add_argument("--profile", action="store_true", help="those about you")
+            case _:
+                one.add_argument(
+                    "--profile", action="store_true", help="those about you only"
+                )
+                one.add_argument("--json", action="store_true", help="as JSON, one a line")
+
+
+def run(found: Namespace) -> int:
+    match found.what:
+        case "finish":
+            from refold.cli.finishing import finish
+
+            return finish(found.directory)
+        case "update":
+            return _update(found)
+        case "forget":
+            return _forget(_remembering(), " ".join(found.note))
+        case "edit":
+            return _edit(_remembering().memory, _whose(found))
+        case "path":
+            write(f"{_remembering().memory.file(_whose(found))}\n")
+            return 0
+        case "diff":
+            return _diff(_remembering().memory, as_json=found.json)
+        case _:
+            return _show(_remembering().memory, _whose(found), as_json=found.json)
+
+
+def _remembering() -> Remembering:
+    data = paths(os.environ).data
+    return Remembering(data, here(), Home(data / "sessions"))
+
+
+def _whose(found: Namespace) -> Whose:
+    return "person" if found.profile else "project"
+
+
+def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
+    notes = [n for n in memory.listed() if whose == "project" or n.whose == "person"]
+    if as_json:
+        for note in notes:
+            write(msgspec.json.encode(_document(note)).decode() + "\n")
+        return 0
+    write("".join(_listing(notes, memory)))
+    if not notes:
+        sys.stderr.write("nothing is remembered here (docs/memory.md)\n")
+    return 0
+
+
+def _listing(notes: Sequence[Listed], memory: Memory) -> Iterator[str]:
+    before = ("", "")
+    for note in notes:
+        if note.whose != before[0]:
+            size = len(memory.text(note.whose).encode())
+            yield f"{memory.file(note.whose)} ({size:,} of {MOST:,} bytes)\n"
+        if (note.whose, note.line.section) != before:
+            yield f"{on_one_line(note.line.section) or 'Notes'}\n"
+        before = (note.whose, note.line.section)
+        of = f"  [{note.origin.session}]" if note.origin.session else ""
+        yield f"{note.number:>4}  {on_one_line(note.line.text)}{of}\n"
+
+
+def _document(note: Listed) -> dict[str, object]:
+    return {
+        "number": note.number, "whose": note.whose, "section": note.line.section,
+        "text": note.line.text, "session": note.origin.session,
+        "events": note.origin.seqs, "at": note.origin.at,
+    }  # fmt: skip
+
+
+def _diff(memory: Memory, *, as_json: bool) -> int:
+    changes = memory.changes()
+    for change in changes:
+        if as_json:
+            write(msgspec.json.encode(change).decode() + "\n")
+        else:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.at))
+            write(f"{when}  {_told(change)}")
+    if not changes and not as_json:
+        sys.stderr.write("nothing came or went by itself\n")
+    memory.told()
+    return 0
+
+
+def _forget(remembering: Remembering, what: str) -> int:
+    gone = remembering.memory.forget(what)
+    for line in dict.fromkeys(on_one_line(each.line.text) for each in gone):
+        write(f"forgotten: {line}\n")
+    if remembering.in_the_folder(gone[0].line.text):
+        sys.stderr.write(
+            "refold: .agent/memory.md in this folder says it too: remove it there\n"
+        )
+    return 0
+
+
+def _edit(memory: Memory, whose: Whose) -> int:
+    editor = next((os.environ[name] for name in _EDITORS if os.environ.get(name)), "vi")
+    file = memory.file(whose)
+    memory.begin(whose)
+    try:
+        done = subprocess.run([*shlex.split(editor), str(file)], check=False)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"the editor {editor!r} cannot be started: {error}; set EDITOR, or edit {file}"
+        ) from error
+    size = len(memory.text(whose).encode())
+    if size > MOST:
+        sys.stderr.write(
+            f"refold: {size:,} bytes; a model is told the first {MOST:,}, and the oldest "
+            "notes go when the next one comes\n"
+        )
+    return done.returncode
+
+
+def _update(found: Namespace) -> int:
+    from refold.cli.finishing import opened
+
+    app, remembering = opened(here(), os.environ, found.model or "")
+    if not app.settings.memory:
+        raise BadInput("memory is off (memory = false): set it to true first")
+    named = [app.home.find(each).id for each in found.session]
+    return anyio.run(_updated, app, remembering, named)
+
+
+async def _updated(app: "App", remembering: Remembering, named: Sequence[str]) -> int:
+    """Make notes of sessions now, and say what came of it."""
+    from refold.cli.finishing import aide_for
+
+    came, code = 0, 0
+    try:
+        for session in named or remembering.pending.sessions()[:MOST_SESSIONS]:
+            try:
+                learned = await remembering.learn_of(
+                    session, lambda view: aide_for(app, view, asked=True)
+                )
+            except RefoldError as error:
+                code = 1
+                sys.stderr.write(f"refold: {session}: {error}\n")
+                continue
+            remembering.pending.done(session)
+            came += len(learned.changes)
+            write("".join(map(_told, learned.changes)))
+            if learned.why and named:
+                sys.stderr.write(f"{session}: {learned.why}\n")
+    finally:
+        await app.aclose()
+    if not came and not code:
+        write("nothing new to remember\n")
+    remembering.memory.told()
+    return code
+
+
+def _told(change: Change) -> str:
+    why = f" ({change.why})" if change.why else ""
+    text, section = on_one_line(change.text), on_one_line(change.section)
+    return f"{change.sign} {section}: {text}{why}\n"

@@ -1,0 +1,74 @@
+"""`refold skills`: which skills there are here, where each lies, and what is wrong."""
+
+import os
+import sys
+from argparse import Namespace
+
+import msgspec
+
+from refold.cli.opening import here
+from refold.cli.out import write
+from refold.cli.subparsers import Subparsers
+from refold.config.folders import Folders
+from refold.config.paths import paths
+from refold.errors import BadInput, ToolFailed
+from refold.prompts.repository import root_of
+from refold.skills.catalogue import Catalogue
+from refold.skills.skill import Skill
+from refold.views.escape import on_one_line, visible
+from refold.workspace import around
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser("skills", help="the skills that count in this directory")
+    parser.add_argument("what", nargs="?", choices=("list", "show"), default="list")
+    parser.add_argument("name", nargs="?", help="show this one, whole")
+    parser.add_argument("--json", action="store_true", help="as JSON, one a line")
+
+
+def run(found: Namespace) -> int:
+    if found.what == "show" and not found.name:
+        raise BadInput("say which: refold skills show NAME (refold skills lists them)")
+    if found.what == "list" and found.name:
+        raise BadInput(f"to see one skill whole: refold skills show {found.name}")
+    catalogue = _catalogue()
+    if found.what == "show":
+        return _show(catalogue, catalogue.skill(found.name), as_json=found.json)
+    for skill in catalogue.found.skills:
+        if found.json:
+            _line(skill)
+        else:
+            where = f"{skill.where}{'' if skill.told else ', not told to the model'}"
+            write(f"{skill.name}  ({on_one_line(where)})\n")
+            write(f"    {on_one_line(skill.description)}\n")
+    for problem in catalogue.every_notice():
+        sys.stderr.write(f"refold: {on_one_line(problem)}\n")
+    return 0
+
+
+def _catalogue() -> Catalogue:
+    directory, places = os.path.realpath(here()), paths(os.environ)
+    trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
+    return Catalogue(around(directory, places, os.environ, trusted=trusted))
+
+
+def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:
+    try:
+        text = catalogue.told(skill.name)
+    except ToolFailed as error:
+        raise BadInput(str(error)) from error
+    if as_json:
+        _line(skill, text)
+    else:
+        write(visible(text).rstrip("\n") + "\n")
+    return 0
+
+
+def _line(skill: Skill, text: str | None = None) -> None:
+    document = {
+        "name": skill.name, "description": skill.description, "folder": skill.folder,
+        "where": skill.where, "whose": skill.whose, "told": skill.told,
+    }  # fmt: skip
+    if text is not None:
+        document["text"] = text
+    write(msgspec.json.encode(document).decode() + "\n")

@@ -1,0 +1,42 @@
+"""The first lines of a session at a terminal: what it is, what was said, how to go on."""
+
+import os
+
+from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.fold import View
+from refold.views.counts import ending
+from refold.views.escape import on_one_line
+from refold.views.news import kept_words, not_heard
+from refold.views.recap import recap
+
+_WIDEST = 100  # cells
+
+
+def greet(view: View, around: Surroundings, screen: Screen) -> None:
+    model = on_one_line(view.about.model or around.model)
+    where = on_one_line(_short(view.about.directory))
+    said = "".join(f" · {part}" for part in (model, where) if part)
+    screen.line((("strong", "refold"), ("dim", said)))
+    for notice in around.notices:
+        screen.say(on_one_line(notice), "warn")
+    if before := recap(view, min(screen.room, _WIDEST)):
+        screen.gap()
+        screen.lines(before)
+        if can_go_on(view) and (how := ending(view.turn.outcome, view.turn.reason)):
+            screen.line(how)
+        if waits := not_heard(view):
+            screen.say(waits, "dim")
+    elif not view.turn.seq:
+        screen.say("/help says what can be typed · Ctrl+D leaves", "dim")
+
+
+def can_go_on(view: View) -> bool:
+    """Was it stopped by a limit, or with words that nobody has heard?"""
+    return bool(kept_words(view)) or view.turn.outcome in ("step_limit", "budget")
+
+
+def _short(directory: str) -> str:
+    home = os.path.expanduser("~")
+    inside = directory == home or directory.startswith(home + os.sep)
+    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

@@ -1,0 +1,66 @@
+"""/cost and /budget: what was used up, and what a turn may use up."""
+
+import re
+
+from msgspec.structs import replace
+
+from refold.cli.terminal.conversing import Conversation
+from refold.errors import BadInput
+from refold.values.budget import NO_LIMIT, Budget
+from refold.views.budget import budget_lines, in_force
+from refold.views.counts import window
+from refold.views.spending import spending, spending_lines
+
+KINDS = ("tokens", "calls", "seconds", "off")
+_HOW = (
+    "say /budget USD, /budget tokens N, /budget calls N, /budget seconds N, or /budget off"
+)
+_MANY = {"k": 1_000, "m": 1_000_000, "": 1}
+_NUMBER = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
+
+
+async def cost(here: Conversation, rest: str) -> None:
+    if rest not in ("", "turns"):
+        raise BadInput(f"say /cost, or /cost turns, not {rest!r}")
+    view = here.session.view
+    full = window(view.account.last, view.talk.briefed.window)
+    found = spending(await here.session.record.entries())
+    here.screen.lines(spending_lines(found, full, here.screen.room, turns=rest == "turns"))
+
+
+async def budget(here: Conversation, rest: str) -> None:
+    """Show it, or change one limit of it for this session."""
+    settled = here.around.budget
+    if rest:
+        await here.session.inbox.set_budget(
+            wanted(rest, in_force(here.session.view, settled))
+        )
+    here.screen.lines(budget_lines(here.session.view, settled))
+
+
+def wanted(text: str, now: Budget) -> Budget:
+    """`now` with the limit that `text` names changed. Raises `BadInput`."""
+    if text.lower() == "off":
+        return NO_LIMIT
+    kind, _, number = text.rpartition(" ")
+    match kind.strip().lower():
+        case "" | "usd":
+            return replace(now, dollars=_amount(number, text))
+        case "tokens" | "calls" as limit:
+            count = int(_amount(number, text))
+            return replace(now, **{limit: count})
+        case "seconds":
+            return replace(now, seconds=_amount(number, text))
+        case _:
+            raise BadInput(f"{text!r} is no budget: {_HOW}")
+
+
+def _amount(number: str, text: str) -> float:
+    found = _NUMBER.fullmatch(number)
+    try:
+        value = float(found[1].replace(",", "").replace("_", "")) if found else 0.0
+    except ValueError:
+        value = 0.0
+    if found is None or not value:
+        raise BadInput(f"{text!r} is no budget: {_HOW}")
+    return value * _MANY[found[2].lower()]

@@ -1,0 +1,104 @@
+"""What a person types while the session works: words, commands, what to do instead.
+
+Who has the floor, and when somebody is heard at all, is `work`'s business.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from refold.cli.attached import attached
+from refold.cli.terminal.commands import command_in
+from refold.cli.terminal.reading import Key, Later, Reading
+from refold.cli.terminal.screen import Screen
+from refold.session.session import Session
+from refold.tools.contract import Picture
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line
+
+_INSTEAD: Line = (
+    ("dim", "words redirect · Enter stops · Esc goes on\n"),
+    ("warn", "instead › "),
+)
+_STEER: Line = (
+    (
+        "dim",
+        "Enter: heard at the next step · Alt+Enter: after this turn · Esc: not at all\n",
+    ),
+    ("person", "› "),
+)
+_LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter behind words that came in one piece
+Obey = Callable[[str], Awaitable[bool]]
+Unread = Callable[[str], str]
+
+
+async def nothing(typed: str) -> bool:
+    return False
+
+
+class Steering:
+    """`obey` does a command that need not wait until the turn is over; false: it has to.
+
+    `unsaid` are those that had to.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        screen: Screen,
+        reading: Reading,
+        unread: Unread,
+        obey: Obey = nothing,
+    ) -> None:
+        self._session, self._screen, self._reading = session, screen, reading
+        self._unread, self._obey = unread, obey
+        self.unsaid: list[str] = []
+
+    async def redirect(self) -> bool:
+        """Ask what to do instead. False: the person lets it go on."""
+        inbox, turn = self._session.inbox, self._session.view.turn
+        if not turn.seq or turn.stopped:
+            return True
+        match await self._reading.brief(_INSTEAD):
+            case Key.ESC:
+                return False
+            case str(words) if words.strip():
+                if not await inbox.interrupt(instead=words):
+                    await inbox.say(words)
+            case _:
+                await inbox.interrupt()
+        return True
+
+    async def hear(self, typed: str) -> None:
+        """Words into the running turn, or for after it, or a command."""
+        found: str | Later | Key = typed.rstrip("\r\n")
+        if typed.endswith(_LATER):
+            found = Later(typed[:-2])
+        elif found == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
+            found = await self._reading.aside(_STEER, typed.rstrip("\r\n"))
+        if isinstance(found, Key):
+            return
+        words = found.words if isinstance(found, Later) else found
+        if not words.strip():
+            return
+        if command_in(words):
+            await self._command(words)
+            return
+        shown = with_pictures(words, self._session, self._screen, self._unread)
+        when = "next" if isinstance(found, Later) else "now"
+        await self._session.inbox.say(words, when=when, pictures=shown)
+
+    async def _command(self, words: str) -> None:
+        if not await self._obey(words):
+            self.unsaid.append(words)
+            self._screen.say(f"after this turn: {visible(words.strip())}", "dim")
+
+
+def with_pictures(
+    words: str, session: Session, screen: Screen, unread: Unread
+) -> Sequence[Picture]:
+    """The pictures that the words name, and a line about each."""
+    pictures, problems = attached(words, session.view.about.directory, unread)
+    for picture in pictures:
+        screen.say(f"shown to the model: {on_one_line(picture.name)}", "dim")
+    for problem in problems:
+        screen.say(visible(problem), "warn")
+    return pictures

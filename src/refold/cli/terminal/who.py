@@ -1,0 +1,61 @@
+"""/agent, /agents and /preset: who works, and with which prompt."""
+
+from refold.agents.choosing import choose
+from refold.agents.profile import unused_preset
+from refold.agents.registry import every, find
+from refold.cli.terminal.conversing import Conversation
+from refold.errors import BadInput
+from refold.views.cells import cells
+from refold.views.escape import on_one_line
+
+_HOW = "A preset is chosen when a session begins: refold --preset NAME"
+
+
+async def agent(here: Conversation, rest: str) -> None:
+    if not rest:
+        here.screen.say(f"{on_one_line(_now(here))} (/agent NAME changes it)")
+        return
+    found = await choose(here.session.inbox, rest)
+    here.screen.say(f"From the next turn on: {found.name}, {found.description}", "dim")
+    if unused := unused_preset(found, here.around.preset):
+        here.screen.say(unused, "dim")
+
+
+async def agents(here: Conversation, rest: str) -> None:
+    now = find(_now(here)).name
+    found = every("main")
+    wide = max(cells(each.name) for each in found)
+    for each in found:
+        mark = "*" if each.name == now else " "
+        pad = " " * (wide - cells(each.name))
+        about = on_one_line(each.description)
+        here.screen.line((("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}")))
+
+
+async def preset(here: Conversation, rest: str) -> None:
+    """Show those there are; with `save`, one is the default of sessions to come."""
+    there = here.around.presets()
+    name, _, save = rest.partition(" ")
+    if not name:
+        for each, about in there:
+            mark = "*" if each == here.around.preset else " "
+            here.screen.line((
+                ("accent", f"{mark} {on_one_line(each)}"),
+                ("plain", f"  {on_one_line(about)}"),
+            ))  # fmt: skip
+        here.screen.say(f"{_HOW}; /preset NAME save makes it the default.", "dim")
+        return
+    if name not in [each for each, _ in there]:
+        names = ", ".join(on_one_line(each) for each, _ in there) or "none here"
+        raise BadInput(f"there is no preset {name!r}: there are {names}")
+    if save.strip() == "save":
+        here.around.remember("preset", name)
+        here.screen.say(f"In every session to come: {name}", "dim")
+        return
+    if save:
+        raise BadInput(f"say /preset, or /preset {name} save, not {rest!r}")
+    here.screen.say(f"{_HOW.replace('NAME', name)}; /preset {name} save: for all.", "dim")
+
+
+def _now(here: Conversation) -> str:
+    return here.session.view.about.agent or here.around.agent

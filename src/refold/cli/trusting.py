@@ -1,0 +1,52 @@
+"""What a person is shown of a folder before it is trusted, and what trusting it means.
+
+Shared by `refold trust add` and the question at the start of a session.
+"""
+
+from msgspec import Struct
+
+from refold.config.folders import Folders, State
+from refold.config.project import Project, in_words
+from refold.config.texts import Texts
+from refold.config.texts import in_words as named
+from refold.views.escape import on_one_line
+
+
+class Offer(Struct, frozen=True):
+    """The settings of a folder, and what would tell the model what to do, where they are new."""
+
+    project: Project
+    state: State
+    texts: Texts
+
+    @property
+    def settings(self) -> bool:
+        return self.state in ("new", "changed")
+
+    def __bool__(self) -> bool:
+        return self.settings or bool(self.texts.found)
+
+    def lines(self) -> tuple[str, ...]:
+        """All of it, fit for a screen."""
+        found = in_words(self.project) if self.settings else ()
+        if not self.texts.found:
+            return found
+        return (*found, TOLD, *(f"  {line}" for line in named(self.texts)))
+
+    def take(self, folders: Folders) -> tuple[str, ...]:
+        """A person said yes. Sentences about what counts now."""
+        said = list[str]()
+        if self.settings:
+            folders.trust(self.project)
+            said.append(
+                f"{on_one_line(self.project.folder)} is trusted, until these files change."
+            )
+        if self.texts.found:
+            folders.trust_texts(self.texts.root)
+            said.append(
+                f"What {on_one_line(self.texts.root)} tells the model counts from now on."
+            )
+        return tuple(said)
+
+
+TOLD = "It tells the model what to do, in:"

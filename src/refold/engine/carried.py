@@ -1,0 +1,94 @@
+"""What a talk that is told shorter must not lose, from the journal and not from a model.
+
+The person's own words, the todos, the plan and the files that were changed are told in
+full as far as there is room, each with the number of its event, so that the original
+can be found again. Pure.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from refold.journal.fold import View
+from refold.journal.talk import Words
+
+CARRIED = "<reminder>The talk before this was made shorter."
+_HOW = (
+    " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
+    "history_search finds anything that was said or done before, and shows an event whole."
+)
+_SAID = "The person said:"
+_LEAST = 200  # characters of words that are cut
+_PLAN = 0.25  # of the room, at most
+_MOST_FILES = 40
+
+
+def carried(view: View, kept: int, room: int, why: str = "") -> str:
+    """For a talk that is kept from the message of seq `kept` on; 0: nothing of it is.
+
+    `room` is in characters. `why` says what became of the rest, where there is no summary.
+    """
+    rest = [*_todos(view), *_plan(view, int(room * _PLAN)), *_files(view)]
+    left = max(_LEAST, room - sum(len(part) for part in rest))
+    told = [w for w in view.talk.said if not kept or w.heard < kept]
+    parts = [CARRIED + _HOW, *([why] if why else []), *_said(told, left), *rest]
+    return "\n\n".join(parts).replace("</reminder>", "<\\/reminder>") + "</reminder>"
+
+
+def _said(words: Sequence[Words], room: int) -> Iterator[str]:
+    """First and newest words whole; where there is no room, those between are cut."""
+    if not words:
+        return
+    sizes = _shares([len(w.text) + 12 for w in words], room)
+    lines = [_cut(w, size) for w, size in zip(words, sizes, strict=True) if size]
+    if left_out := len(words) - len(lines):
+        lines.insert(1, f"[… {left_out} more, all to be found by history_search …]")
+    yield f"{_SAID}\n" + "\n".join(lines)
+
+
+def _shares(sizes: Sequence[int], room: int) -> list[int]:
+    """How much of each may stand. The first and the newest come first."""
+    order = [0, *range(len(sizes) - 1, 0, -1)]
+    given = [0] * len(sizes)
+    for n, at in enumerate(order):
+        least = 0 if n > 1 else _LEAST
+        half = room // 2 if n == 0 and len(sizes) > 1 else room
+        given[at] = min(sizes[at], max(least, half if half >= _LEAST else 0))
+        room = max(0, room - given[at])
+    return given
+
+
+def _cut(words: Words, size: int) -> str:
+    if len(words.text) + 12 <= size:
+        return f"[{words.seq}] {words.text}"
+    half = max(40, (size - 60) // 2)
+    left = len(words.text) - 2 * half
+    if left <= 0:
+        return f"[{words.seq}] {words.text}"
+    note = f" [… {left:,} characters more: history_search with event {words.seq} …] "
+    return f"[{words.seq}] {words.text[:half]}{note}{words.text[-half:]}"
+
+
+def _todos(view: View) -> Iterator[str]:
+    if view.talk.todos:
+        lines = (f"- [{todo.status}] {todo.subject}" for todo in view.talk.todos)
+        yield "Todos:\n" + "\n".join(lines)
+
+
+def _plan(view: View, room: int) -> Iterator[str]:
+    """The plan that is carried out or waits; one that was rejected is history."""
+    plan = view.plans.made[-1] if view.plans.made else None
+    if plan is None or plan.state not in ("approved", "shown"):
+        return
+    text = plan.text
+    if len(text) > max(room, _LEAST):
+        note = f"\n[… the rest: history_search with event {plan.seq} …]"
+        text = text[: max(room, _LEAST)] + note
+    yield f"The plan ({plan.state}) [{plan.seq}]:\n{text}"
+
+
+def _files(view: View) -> Iterator[str]:
+    changed = list(view.changes.files.items())
+    if changed:
+        lines = [f"- {kind} {path}" for path, kind in changed[-_MOST_FILES:]]
+        if len(changed) > _MOST_FILES:
+            lines.insert(0, f"- … and {len(changed) - _MOST_FILES} before these")
+        yield "Files changed in this session:\n" + "\n".join(lines)

@@ -1,0 +1,70 @@
+"""Files that the model has seen, and that are not any more as it saw them.
+
+Looked for once, when a turn begins. Nothing is remembered between two looks but what the
+journal says; how the model is told of it is a policy's business (`policies.reminders`).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
+
+import anyio
+
+from refold.engine.world import Record, World
+from refold.errors import ToolFailed
+from refold.journal.events import FilesFound
+from refold.journal.reminded import FILES
+from refold.place.port import Files
+
+_FILES = 100  # the newest that are looked at
+_LARGEST = 1_000_000  # bytes of one
+_IN_ALL = 8_000_000  # and of all: nobody waits for more than that to be read
+
+
+async def look_elsewhere(world: World, record: Record) -> None:
+    """Record which files somebody else has changed, where a turn begins."""
+    view = record.view
+    files = world.house.get("files")
+    told = any(policy.__name__ == FILES for policy in world.policies)
+    begins = view.turn.seq and not view.turn.steps and view.turn.asking is None
+    if files is None or not told or not begins or not view.known.files:
+        return
+    port: Files = files  # pyright: ignore[reportAssignmentType] - a port, by its name
+    look = partial(changed_elsewhere, view.known.files, port)
+    if found := await anyio.to_thread.run_sync(look):
+        await record(FilesFound(found), by="place")
+
+
+def changed_elsewhere(
+    known: Mapping[str, str], files: Files
+) -> tuple[tuple[str, str], ...]:
+    """Which of the newest files of `known` are "changed" or "deleted", newest first.
+
+    What is too large to be read in no time, or may not be read, is passed over.
+    """
+    found, left = list[tuple[str, str]](), _IN_ALL
+    for path in list(known)[: -_FILES - 1 : -1]:
+        if not known[path] or left <= 0:  # told of before; or it takes too long
+            continue
+        content = _content(path, files)
+        left -= _LARGEST if content is None else len(content)
+        if content is not None:
+            if sha256(content).hexdigest() != known[path]:
+                found.append((path, "changed"))
+        elif _gone(path, files):
+            found.append((path, "deleted"))
+    return tuple(found)
+
+
+def _content(path: str, files: Files) -> bytes | None:
+    try:
+        return files.read(files.real(path), _LARGEST)
+    except ToolFailed:
+        return None
+
+
+def _gone(path: str, files: Files) -> bool:
+    try:
+        return files.kind(files.real(path)) == "nothing"
+    except ToolFailed:
+        return False

@@ -1,0 +1,52 @@
+"""Notes that keep a model from forgetting: its open todos, and files that others changed.
+
+They are tagged as reminders, so that nobody takes them for a person's words. Those about
+plan mode stand in `planning`, those about how a turn ends with the rules that end it.
+"""
+
+from refold.engine.decide import Note, Policy
+from refold.journal.fold import View
+from refold.journal.reminded import TODOS
+from refold.values.below import near
+
+OPEN_TODOS = (
+    "<reminder>These todos are open:\n{todos}\nKeep the list true with todo_write: mark what "
+    "is done, cancel what is not needed any more.</reminder>"
+)
+CHANGED_FILES = (
+    "<reminder>These files are not any more as you last saw them; somebody else may have "
+    "changed them:\n{files}\nRead them again before you rely on them.</reminder>"
+)
+_NAMED = 20  # todos or files
+
+
+def reminding(every: int = 10) -> tuple[Policy, ...]:
+    """Of todos: when a turn begins, and when `every` answers have not touched them."""
+
+    def open_todos(view: View) -> Note | None:
+        lines = [f"- [{t.status}] {_tame(t.subject)}" for t in view.talk.todos if t.open]
+        begins = not view.turn.steps and TODOS not in view.turn.noted
+        if not lines or not (begins or view.reminded.todos >= every):
+            return None
+        return Note(OPEN_TODOS.format(todos=_listed(lines)))
+
+    return (changed_files, open_todos)
+
+
+def changed_files(view: View) -> Note | None:
+    found = view.reminded.found
+    if not found:
+        return None
+    directory = view.about.directory
+    lines = [f"- {_tame(near(path, directory))} ({kind})" for path, kind in found]
+    return Note(CHANGED_FILES.format(files=_listed(lines)))
+
+
+def _listed(lines: list[str]) -> str:
+    left = len(lines) - _NAMED
+    return "\n".join(lines[:_NAMED] + ([f"- … and {left} more"] if left > 0 else []))
+
+
+def _tame(text: str) -> str:
+    """On one line, and without an end of the reminder."""
+    return " ".join(text.split()).replace("</reminder>", "")

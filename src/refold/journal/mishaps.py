@@ -1,0 +1,150 @@
+"""What went wrong in the newest turn and was not put right in it. Facts only.
+
+The newest command, if it failed, and each file that was to be changed and could not be.
+Both stay readable when the turn has ended, for its closing line (`views.closing`).
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events import (
+    Checkpointed,
+    Ended,
+    Entry,
+    Judged,
+    ModelAnswered,
+    TurnStarted,
+)
+from refold.values.messages import ToolCall
+from refold.values.shown import Diff, Output
+
+HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed)
+
+WRITERS = frozenset(
+    ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
+)
+_MOST = 50  # files
+_LONGEST = 200  # characters of a command, and of a reason
+_IN_A_PATCH = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
+
+# These say "no" with code 1, which is an answer and no failure.
+_ASKING = frozenset(
+    ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
+)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Failed(Struct, frozen=True):
+    """A command that failed. `code` is None where it was ended before it was done."""
+
+    command: str
+    code: int | None
+    ended: str = ""
+
+
+class Writing(Struct, frozen=True):
+    """A call of the newest answer that would change files, by the names it gives them."""
+
+    id: str
+    paths: tuple[str, ...]
+
+
+class Mishaps(Struct, frozen=True):
+    command: Failed | None = None
+    unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of why
+    writing: tuple[Writing, ...] = ()
+
+
+def apply(mishaps: Mishaps, entry: Entry) -> Mishaps:
+    match entry.event:
+        case TurnStarted():
+            return Mishaps()
+        case ModelAnswered(message):
+            calls = [call for call in message.calls if call.name in WRITERS]
+            if not calls and not mishaps.writing:
+                return mishaps
+            writing = tuple(Writing(call.id, _paths(call)) for call in calls)
+            return replace(mishaps, writing=writing)
+        case Judged(id_, real=real) if real:
+            return _judged(mishaps, id_, real)
+        case Ended(shown=shown) if shown or mishaps.writing:
+            return _ended(mishaps, entry.event)
+        case Checkpointed(changed=changed):
+            return _written(mishaps, {path for path, _ in changed})
+        case _:
+            return mishaps
+
+
+def _judged(mishaps: Mishaps, id_: str, real: str) -> Mishaps:
+    """The file is known by its real path now. A patch keeps the names of its many."""
+    writing = tuple(
+        Writing(id_, (real,)) if w.id == id_ and len(w.paths) < 2 else w
+        for w in mishaps.writing
+    )
+    return mishaps if writing == mishaps.writing else replace(mishaps, writing=writing)
+
+
+def _ended(mishaps: Mishaps, end: Ended) -> Mishaps:
+    for part in end.shown:
+        if isinstance(part, Output):
+            mishaps = replace(mishaps, command=_failed(part))
+    paths = next((w.paths for w in mishaps.writing if w.id == end.call_id), ())
+    if end.outcome == "done":
+        written = {part.path for part in end.shown if isinstance(part, Diff)}
+        return _written(mishaps, written.union(paths))
+    if not paths or end.outcome == "stopped":
+        return mishaps
+    first = end.text.strip().partition("\n")[0][:_LONGEST]
+    why = "it was refused" if end.outcome == "refused" else first
+    found = {**mishaps.unwritten, **dict.fromkeys(paths, why)}
+    return replace(mishaps, unwritten=dict(list(found.items())[-_MOST:]))
+
+
+def _written(mishaps: Mishaps, paths: set[str]) -> Mishaps:
+    """A name that a patch gave may be the end of a real path."""
+    if not mishaps.unwritten:
+        return mishaps
+    left = {
+        name: why
+        for name, why in mishaps.unwritten.items()
+        if not any(path == name or path.endswith("/" + _plain(name)) for path in paths)
+    }
+    same = len(left) == len(mishaps.unwritten)
+    return mishaps if same else replace(mishaps, unwritten=left)
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("./")
+
+
+def _failed(output: Output) -> Failed | None:
+    if output.code == 0 or (output.code == 1 and _says_no(output)):
+        return None
+    return Failed(output.command[:_LONGEST], output.code, output.ended[:_LONGEST])
+
+
+def _says_no(output: Output) -> bool:
+    last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
+    words = [part.split() for part in re.split(r"&&|\|\|?", last)]
+    programs = [each[0] for each in words if each]
+    if output.text.strip():  # a difference is printed, and so is an error
+        return bool(programs) and programs[-1] in ("diff", "cmp")
+    return any(program in _ASKING for program in programs)
+
+
+def _paths(call: ToolCall) -> tuple[str, ...]:
+    try:
+        given = msgspec.json.decode(call.arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    if path := given.get("path"):
+        return (str(path),)
+    patch = str(given.get("patch", ""))
+    names = (one or other for one, other in re.findall(_IN_A_PATCH, patch, re.MULTILINE))
+    return tuple(dict.fromkeys(n.strip() for n in names if n and n != "/dev/null"))

@@ -1,0 +1,69 @@
+"""What the model was reminded of, and what it may have to be reminded of again.
+
+Facts only: what is said, and when, is the policies' business (`engine.policies`). What was
+said once is gone where the talk is told shorter or goes back, and counts no more then;
+that a plan was approved the model hears as words.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events import (
+    Asked,
+    Compacted,
+    Ended,
+    Entry,
+    FilesFound,
+    ModeChanged,
+    ModelAnswered,
+    PlanAnswered,
+    Rewound,
+    TurnStarted,
+)
+from refold.values.control import Todos
+
+HEARS = (
+    TurnStarted, Asked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
+    Rewound, FilesFound,
+)  # fmt: skip
+
+# The policies whose notes count here, by their names.
+PLANNING, TODOS, FILES = "planning", "open_todos", "changed_files"
+
+
+class Reminded(Struct, frozen=True):
+    planning: int = -1  # turns since it was told of plan mode in full; -1: it was not
+    left: bool = False  # told of plan mode, and not that it is over
+    todos: int = 0  # answers since the todos were touched, or it was reminded of them
+    found: tuple[tuple[str, str], ...] = ()  # files, and what became of them; untold
+
+
+def apply(reminded: Reminded, entry: Entry) -> Reminded:
+    match entry.event:
+        case TurnStarted() if reminded.planning >= 0:
+            return replace(reminded, planning=reminded.planning + 1)
+        case ModelAnswered():
+            return replace(reminded, todos=reminded.todos + 1)
+        case Asked(because=because) if because:
+            return _told(reminded, because)
+        case Ended(control=Todos()):
+            return replace(reminded, todos=0)
+        case ModeChanged(mode) if reminded.planning >= 0:
+            return replace(reminded, left=mode != "plan")
+        case PlanAnswered(approved=True) | Rewound() | Compacted(kind="full" | "trim"):
+            return replace(reminded, planning=-1, left=False)
+        case FilesFound(files):
+            return replace(
+                reminded, found=tuple({**dict(reminded.found), **dict(files)}.items())
+            )
+        case _:
+            return reminded
+
+
+def _told(reminded: Reminded, because: tuple[str, ...]) -> Reminded:
+    if PLANNING in because:
+        new = -1 if reminded.left else max(0, reminded.planning)
+        reminded = replace(reminded, planning=new, left=False)
+    if TODOS in because:
+        reminded = replace(reminded, todos=0)
+    return replace(reminded, found=()) if FILES in because else reminded

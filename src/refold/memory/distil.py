@@ -1,0 +1,207 @@
+"""How notes are made of a session: what a small model is asked, and what of its answer holds.
+
+Pure. The model may have been fooled by what it read, so its answer is a proposal: a note
+counts only if the words that it names are the person's and say it (`grounding`). Who
+asks, and when, is the hall's business (`remembering`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from refold.memory.grounding import alike, grounded, may_replace, normal, stems
+from refold.memory.page import LONGEST, Section
+from refold.memory.plain import one_line, untagged
+from refold.memory.said import Heard
+from refold.memory.state import Origin
+from refold.memory.store import Listed, Note, Whose
+
+MOST_NOTES = 12
+MOST_WORDS = 16_000  # letters of the person that are read; the newest count
+OUTPUT = 2_000  # tokens
+_ANSWERS, _EXCERPT = 12, 240  # of the agent, for understanding, and letters of each
+_TRIES = 20  # places where JSON may begin
+_LEAST = 2  # different words; "go on" and "thanks!" are not worth a model call
+
+_WHERE: Mapping[str, tuple[Whose, Section]] = {
+    "preferences": ("project", "Preferences"),
+    "person": ("person", "Preferences"),
+    "facts": ("project", "Project facts"),
+    "decisions": ("project", "Decisions"),
+    "corrections": ("project", "Corrections"),
+}
+PLACES = tuple(_WHERE)
+SCHEMA = Raw(
+    msgspec.json.encode(
+        {
+            "type": "object",
+            "properties": {
+                "notes": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "section": {"type": "string", "enum": list(PLACES)},
+                            "text": {"type": "string"},
+                            "from": {"type": "array", "items": {"type": "integer"}},
+                            "replaces": {"type": ["integer", "null"]},
+                        },
+                        "required": ["section", "text", "from", "replaces"],
+                        "additionalProperties": False,
+                    },
+                }
+            },
+            "required": ["notes"],
+            "additionalProperties": False,
+        }
+    )
+)
+
+
+class Answered(Struct, frozen=True):
+    """What the agent answered at the end of a turn."""
+
+    seq: int
+    text: str
+
+
+class Draft(Struct, frozen=True):
+    """A note as the model proposes it."""
+
+    section: str
+    text: str
+    seqs: tuple[int, ...] = ()
+    replaces: str = ""
+
+
+class _Notes(Struct):
+    notes: list[Raw]
+
+
+class _Item(Struct):
+    section: str
+    text: str
+    seqs: list[int] = field(name="from")
+    replaces: int | str | None = None
+
+
+def place(section: str) -> tuple[Whose, Section] | None:
+    """Whose notes, and which of their sections, a word stands for."""
+    wanted = normal(section)
+    for name, found in _WHERE.items():
+        if wanted and (name.startswith(wanted) or wanted in (normal(found[1]), name)):
+            return found
+    return ("person", "Preferences") if wanted in ("profile", "user") else None
+
+
+def worth_asking(heard: Sequence[Heard]) -> bool:
+    """Can anything be learned of these words at all?"""
+    return len(stems("\n".join(each.text for each in heard))) >= _LEAST
+
+
+def prompt() -> str:
+    return Path(__file__).with_name("distil.md").read_text(encoding="utf-8")
+
+
+def asked(
+    heard: Sequence[Heard], answers: Sequence[Answered], known: Sequence[Listed]
+) -> str:
+    """What the model reads: the notes there are, and what was said, with numbers."""
+    notes = [
+        f"{each.number}. ({each.line.section}) {untagged(each.line.text)}" for each in known
+    ]
+    said = sorted((*newest(heard), *answers[-_ANSWERS:]), key=lambda each: each.seq)
+    lines = [_told(each) for each in said]
+    return (
+        f"<notes>\n{chr(10).join(notes) or '(none yet)'}\n</notes>\n\n"
+        f"<session>\n{chr(10).join(lines)}\n</session>"
+    )
+
+
+def drafts(answer: str) -> tuple[Draft, ...] | None:
+    """The notes of an answer, read generously; None where it holds no JSON."""
+    found = _json(answer)
+    if found is None:
+        return None
+    return tuple(_drafts(found.notes if isinstance(found, _Notes) else found))
+
+
+def checked(
+    found: Sequence[Draft],
+    heard: Sequence[Heard],
+    known: Sequence[Listed],
+    session: str,
+) -> tuple[Note, ...]:
+    """Those that the person's words bear out, ready to be kept."""
+    notes: list[Note] = []
+    told = newest(heard)  # what was not told cannot have been meant
+    for draft in found:
+        note = _checked(draft, told, known, session)
+        if note and not any(alike(note.text, other.text) for other in notes):
+            notes.append(note)
+    return tuple(notes[:MOST_NOTES])
+
+
+def newest(heard: Sequence[Heard]) -> list[Heard]:
+    """The words said last, as many as are read."""
+    left, kept = MOST_WORDS, list[Heard]()
+    for each in reversed(heard):
+        left -= len(each.text)
+        if left < 0 and kept:
+            break
+        kept.append(each)
+    return kept[::-1]
+
+
+def _checked(
+    draft: Draft, heard: Sequence[Heard], known: Sequence[Listed], session: str
+) -> Note | None:
+    where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
+    text = one_line(draft.text[: 4 * LONGEST], LONGEST)
+    if where is None or not words or not text:
+        return None
+    old = next((n for n in known if _is(n, draft.replaces)), None)
+    if old and not may_replace(old.line.text, text):
+        old = None
+    before = old.line.text if old else ""
+    if not grounded(text, [each.text for each in words], before):
+        return None
+    origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
+    whose, section = (old.whose, where[1]) if old else where
+    return Note(section, text, whose, before, origin)
+
+
+def _is(note: Listed, replaces: str) -> bool:
+    wanted = normal(replaces)
+    return bool(wanted) and wanted in (str(note.number), normal(note.line.text))
+
+
+def _told(each: Heard | Answered) -> str:
+    match each:
+        case Heard():
+            return f"[{each.seq}] person: {untagged(each.text)}"
+        case Answered():
+            return f"    agent answered: {untagged(one_line(each.text, _EXCERPT))}"
+
+
+def _json(answer: str) -> "_Notes | list[Raw] | None":
+    """The first JSON that can be meant, whatever stands around it."""
+    for begin in list(re.finditer(r"[\[{]", answer))[:_TRIES]:
+        for end in (answer.rfind("}"), answer.rfind("]")):
+            piece = answer[begin.start() : end + 1].encode("utf-8", "replace")
+            with suppress(msgspec.DecodeError, RecursionError):
+                return msgspec.json.decode(piece, type=_Notes | list[Raw])
+    return None
+
+
+def _drafts(items: Sequence[Raw]) -> Iterator[Draft]:
+    for item in items:
+        # One that is none spoils no other.
+        with suppress(msgspec.DecodeError, RecursionError):
+            found = msgspec.json.decode(item, type=_Item)
+            old = "" if found.replaces is None else str(found.replaces)
+            yield Draft(found.section, found.text, tuple(found.seqs), old)

@@ -1,0 +1,185 @@
+"""Is a note made of what a person said? Decided by counting words, not by a model.
+
+A model that distils notes, or writes one, may have been fooled by a file or a page. So
+a note is kept only if its words stand in words of the person: all that looks like a
+name, a number, a path or an address literally; of the others nearly all, whatever
+their endings. "not" must not be lost or won. Knows a few words of a few languages;
+with others it is only stricter. Pure.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from refold.memory.words import DENIALS, DENYING_SIGNS, EMPTY, TURNS
+
+_CLAUSES = re.compile(
+    r"[.!?](?=\s|$)|[;,\n。！？、，：；]|:(?=\s)"
+    r"|\s(?:but|sondern|aber|mais|sino|pero|ma|mas|maar|но)\s"
+)
+_NOT = re.compile(r"([^\W_]+)\snot\s(?=\w)")
+_ROUND = "\"'`«»„“”‘’()[]{}<>.,;:!?…*_"
+_HARD = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
+# Written without blanks: pairs of letters stand for words.
+_DENSE = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_ABOUT_THE_SAME = 0.6  # of the words of the shorter of two notes
+_ONE_MAY_MISS = 6  # of so many words one need not be the person's
+
+
+def grounded(text: str, words: Sequence[str], known: str = "") -> bool:
+    """Is the note `text` made of these words of a person?
+
+    `known` is a note that this one replaces: its words may stay, but what is new must
+    be the person's.
+    """
+    said = "\n".join(words)
+    if not _literal(text, f"{said}\n{known}"):
+        return False
+    mine, theirs, old = _telling(text), _telling(said), _telling(known)
+    new = [word for word in mine if not _among(word, old)]
+    asked = new or mine  # where nothing is new, the person must have said all of it
+    missing = [word for word in asked if not _among(word, theirs)]
+    most = 0 if known else len(mine) // _ONE_MAY_MISS
+    if not mine or len(missing) > most:
+        return False
+    return _same_sense(text, [*words, *([known] if known else [])])
+
+
+def may_replace(old: str, new: str) -> bool:
+    """Can a note be put instead of another? One that forbids goes only for its like.
+
+    Else a model could be talked into trading a "never" for something harmless.
+    """
+    mine, theirs = frozenset(map(_stem, _soft(new))), frozenset(map(_stem, _soft(old)))
+    return not forbids(old) or overlap(mine, theirs) >= _ABOUT_THE_SAME
+
+
+def forbids(note: str) -> bool:
+    """Does it say "not" or "never"?"""
+    return any(map(_negative, _clauses(note)))
+
+
+def normal(text: str) -> str:
+    """`text` as it is compared with another: its letters and figures."""
+    return " ".join(re.findall(r"[^\W_]+", _folded(text)))
+
+
+def alike(one: str, other: str) -> bool:
+    """Do two notes say nearly the same, or one the contrary of the other?"""
+    mine, theirs = stems(one), stems(other)
+    both = len(mine & theirs)
+    return bool(both) and both / len(mine | theirs) >= 0.8
+
+
+def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> float:
+    """How much of the shorter of two notes stands in the other, 0 to 1."""
+    least = min(len(stems_of_one), len(stems_of_other))
+    return len(stems_of_one & stems_of_other) / least if least else 0.0
+
+
+def stems(text: str) -> frozenset[str]:
+    """The beginnings of the words of a note that mean something."""
+    return frozenset({*map(_stem, _soft(text)), *_hard(text)})
+
+
+def _literal(text: str, said: str) -> bool:
+    """Does all that looks like a name or a number stand there as it is?"""
+    there = _folded(said)
+    chunks = {chunk.strip(_ROUND) for chunk in there.split()}
+    return all(
+        each in chunks or re.search(rf"(?<![\w.-]){re.escape(each)}(?![\w-])", there)
+        for each in _hard(text)
+    )
+
+
+def _hard(text: str) -> list[str]:
+    chunks = (chunk.strip(_ROUND) for chunk in _folded(text).split())
+    return [chunk for chunk in chunks if chunk and _HARD.search(chunk)]
+
+
+def _telling(text: str) -> list[str]:
+    return [*_soft(text), *_hard(text)]
+
+
+def _soft(text: str) -> list[str]:
+    """The words that mean something, in order, each once."""
+    chunks = _folded(text).split()
+    rest = " ".join(c for c in chunks if not _HARD.search(c.strip(_ROUND)))
+    found: list[str] = []
+    for word in _words(rest):
+        if word not in EMPTY and not _denies(word) and word not in TURNS:
+            found.append(word)
+    return list(dict.fromkeys(found))
+
+
+def _words(text: str) -> Iterable[str]:
+    for word in _WORD.findall(text):
+        # Compiled where it is needed: that takes longer than all the rest of a start.
+        parts = [word] if word.isascii() else re.split(f"([{_DENSE}]+)", word)
+        for n, part in enumerate(parts):
+            if n % 2 and len(part) > 1:
+                yield from (part[at : at + 2] for at in range(len(part) - 1))
+            elif part:
+                yield part
+
+
+def _among(word: str, others: Sequence[str]) -> bool:
+    return word in others or any(_kin(word, other) for other in others)
+
+
+def _kin(one: str, other: str) -> bool:
+    """The same word with another ending, as far as letters can tell."""
+    short, long = sorted((one, other), key=len)
+    if long == f"{short}s" or long == f"{short}es":
+        return True
+    same = next((n for n, c in enumerate(short) if c != long[n]), len(short))
+    if same == len(short) >= 4:
+        return len(long) - same <= 6
+    return same >= 4 and same >= 0.6 * len(short) and len(long) - same <= max(4, same - 1)
+
+
+def _stem(word: str) -> str:
+    return word[:5] if len(word) > 5 else word.rstrip("s") or word
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+
+
+def _same_sense(text: str, said: Sequence[str]) -> bool:
+    """For each clause of the note: is what it is nearest to put in the same sense?"""
+    theirs = [clause for words in said for clause in _clauses(words)]
+    return all(_sense_kept(clause, theirs) for clause in _clauses(text))
+
+
+def _sense_kept(clause: str, theirs: Sequence[str]) -> bool:
+    mine = _telling(clause)
+    scores = [sum(_among(word, said) for word in mine) for said in map(_telling, theirs)]
+    best = max(scores, default=0)
+    if not best:
+        return True  # none of its words: that was counted already
+    nearest = [t for t, score in zip(theirs, scores, strict=True) if score == best]
+    return any(
+        _negative(clause) == _negative(t) or _turns(clause) or _turns(t) for t in nearest
+    )
+
+
+def _clauses(text: str) -> list[str]:
+    # "pnpm not npm" says two things, "tabs are not wanted" one.
+    apart = _NOT.sub(lambda m: m[0] if m[1] in EMPTY else f"{m[1]}, not ", _folded(text))
+    return [clause for clause in _CLAUSES.split(apart) if clause.strip()]
+
+
+def _negative(clause: str) -> bool:
+    return any(map(_denies, _WORD.findall(clause))) or any(
+        sign in clause for sign in DENYING_SIGNS
+    )
+
+
+def _denies(word: str) -> bool:
+    return word in DENIALS or word.endswith("n't")
+
+
+def _turns(clause: str) -> bool:
+    return any(word in TURNS for word in _WORD.findall(clause))

@@ -1,0 +1,75 @@
+"""Sessions of which notes are still to be made: one empty file each, and who has tried.
+
+A session is put down when it begins, so that one whose process died is not lost, and
+struck off when it has been read. What cannot be written here is left: nothing but some
+notes depends on it.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+TRIES = 3
+OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go
+
+
+class Pending:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, session: str) -> None:
+        with suppress(OSError):
+            for each in (self._folder.parent.parent, self._folder.parent, self._folder):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            os.close(os.open(self._folder / session, flags, 0o600))
+
+    def done(self, session: str) -> None:
+        with suppress(OSError):
+            (self._folder / session).unlink()
+
+    def sessions(self) -> list[str]:
+        """The last put down first."""
+        try:
+            with os.scandir(self._folder) as found:
+                files = [(each.name, each.stat().st_mtime) for each in found]
+        except OSError:
+            return []
+        young = time.time() - OLDEST
+        for name, changed in files:
+            if changed < young:
+                self.done(name)
+        return sorted((n for n, at in files if at >= young and n[:1] != "."), reverse=True)
+
+    def try_(self, session: str) -> bool:
+        """Note that it is tried once more. False if that was tried often enough."""
+        with suppress(OSError):
+            with (self._folder / session).open("a", encoding="ascii") as file:
+                tries = file.tell()
+                file.write(".")
+            if tries < TRIES:
+                return True
+            self.done(session)
+        return False
+
+    @contextmanager
+    def alone(self) -> Generator[bool]:
+        """Whether nobody else works these off. Waits for nobody."""
+        try:
+            opened = os.open(
+                self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        except OSError:
+            yield False
+            return
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+        finally:
+            os.close(opened)

@@ -1,0 +1,69 @@
+"""Which policies steer a turn, with what the settings say. Part of the hall."""
+
+from msgspec import Raw
+
+from refold.config.settings import Settings
+from refold.engine.decide import Policy
+from refold.engine.policies.budget import within
+from refold.engine.policies.compaction import compacting
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.converse import converse
+from refold.engine.policies.final import final
+from refold.engine.policies.planning import in_plan_mode, plan_ready
+from refold.engine.policies.refusals import not_refused
+from refold.engine.policies.reminders import reminding
+from refold.engine.policies.shape import shaped
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.policies.stuck import not_stuck
+from refold.engine.policies.window import in_window
+from refold.engine.shrinking import Shares
+from refold.engine.spending import Price
+from refold.errors import BadInput
+from refold.values.budget import Budget
+
+
+def policies(
+    settings: Settings, schema: Raw | None, price: Price, steps: int = 0
+) -> tuple[Policy, ...]:
+    """What may change the next step. Between equals the first wins.
+
+    `steps` bounds a turn instead of the settings. Raises `BadInput` for a `schema` that
+    is none.
+    """
+    limits, shorter = settings.limits, compacting(shares(settings))
+    try:
+        shape = (shaped(schema, limits.corrections),) if schema is not None else ()
+    except ValueError as error:
+        raise BadInput(f"this is no JSON Schema: {error}") from error
+    return (
+        stopping,
+        *shape,
+        in_window(shorter),
+        shorter,
+        plan_ready,
+        final,
+        not_refused(limits.refusals),
+        at_most(steps or limits.steps, limits.warn, summary=limits.summary),
+        joined_up(limits.continuations),
+        *not_stuck(limits.repeats, limits.alternations, limits.searches, limits.errors),
+        going_on,
+        after_a_stop,
+        in_plan_mode(settings.permission_mode),
+        *(reminding() if settings.reminders else ()),
+        converse,
+        within(budget(settings), price),
+    )
+
+
+def shares(settings: Settings) -> Shares:
+    """When the talk is told shorter, as the settings have it."""
+    own = settings.context
+    return Shares(own.window, own.prune, own.frees, own.results, own.compact, own.messages)
+
+
+def budget(settings: Settings) -> Budget:
+    """What one turn may use up, as the settings have it; there 0 is no limit."""
+    own = settings.budget
+    dollars, tokens = own.dollars or None, own.tokens or None
+    return Budget(dollars, tokens, own.calls or None, own.seconds or None)

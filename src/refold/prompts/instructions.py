@@ -1,0 +1,158 @@
+"""What a project asks of whoever works in it: AGENTS.md and its kin, and what they import.
+
+The files may be anybody's, and their number and size too: whatever is wrong with one
+becomes a sentence for the person, and the others count all the same. Whether a folder is
+trusted is decided above; how much of the text a model gets, in `parts`.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from refold.place.names import escaped
+from refold.prompts.imports import imports, is_path
+from refold.prompts.parts import Piece
+from refold.prompts.reading import Unreadable, cleaned, content, text_of
+from refold.prompts.repository import chain
+
+OWN = "AGENTS.md"
+# Of each folder the first that is there.
+NAMES = (
+    OWN, "CLAUDE.md", ".refold/context.md", ".agent0/context.md", ".cursorrules",
+    ".github/copilot-instructions.md", "GEMINI.md",
+)  # fmt: skip
+LARGEST = 32 * 1024  # bytes of one file
+DEEPEST = 5  # imports within imports
+_MOST_FILES = 100
+_MOST_BYTES = 256 * 1024  # of all files
+_MOST_NOTICES = 8
+Unread = Callable[[str], str]  # why a file may not be read, or ""
+
+
+class File(Struct, frozen=True):
+    """A file of instructions. Its links may not lead out of `within`.
+
+    It is called by its way from the folder `near`; where that is "", by its whole path.
+    """
+
+    path: str
+    within: str
+    near: str = ""
+
+    @property
+    def called(self) -> str:
+        return escaped(os.path.relpath(self.path, self.near) if self.near else self.path)
+
+
+class Instructions(Struct, frozen=True):
+    """`notices` are sentences for a person: what was left out, and why."""
+
+    pieces: tuple[Piece, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def of_project(directory: str, root: str) -> tuple[File, ...]:
+    """Those from `root` down to `directory`, the nearest last. Both are real paths."""
+    found = list[File]()
+    for folder in chain(directory, root):
+        paths = (os.path.join(folder, name) for name in NAMES)
+        if path := next((p for p in paths if os.path.lexists(p)), ""):
+            found.append(File(path, root, directory))
+    return tuple(found)
+
+
+def read(files: Iterable[File], home: str, unread: Unread) -> Instructions:
+    """These files and what they import. What one imports comes right before it.
+
+    `home` is what `~` stands for.
+    """
+    reading = _Reading(home, unread)
+    for file in files:
+        reading.take(file, ())
+    return Instructions(tuple(reading.pieces), reading.told())
+
+
+class _Reading:
+    def __init__(self, home: str, unread: Unread) -> None:
+        self._home, self._unread = home, unread
+        self.pieces = list[Piece]()
+        self._notices = list[str]()
+        self._seen = set[str]()  # real paths
+        self._bytes, self._full = 0, ""
+
+    def told(self) -> tuple[str, ...]:
+        said, more = tuple(self._notices), len(self._notices) - _MOST_NOTICES
+        if more > 1:
+            rest = f"{more} more files of instructions have such problems"
+            said = (*said[:_MOST_NOTICES], rest)
+        return (*said, self._full) if self._full else said
+
+    def take(self, file: File, importers: tuple[File, ...]) -> None:
+        """Read a file, after what it imports."""
+        if self._bytes >= _MOST_BYTES or len(self._seen) >= _MOST_FILES:
+            self._full = self._full or (
+                f"{file.called} and what comes after it is left out: instructions may be "
+                f"{_MOST_FILES} files of {_MOST_BYTES // 1024} KiB together"
+            )
+            return
+        self._seen.add(os.path.realpath(file.path))
+        try:
+            text, more = self._read(file)
+        except FileNotFoundError:
+            self._say(file, importers, "there is no such file")
+            return
+        except Unreadable as error:
+            self._say(file, importers, str(error))
+            return
+        for name in imports(text):
+            self._import(name, file, (*importers, file))
+        if text.strip():
+            self.pieces.append(Piece(text.strip("\n"), file.called, more))
+
+    def _read(self, file: File) -> tuple[str, int]:
+        if reason := self._unread(os.path.realpath(file.path)):
+            raise Unreadable(reason)
+        found = content(file.path, file.within, LARGEST)
+        self._bytes += len(found.data)
+        clean = cleaned(text_of(found))
+        if clean.hidden:
+            self._notices.append(
+                f"{file.called}: {clean.hidden:,} characters that nobody can see were left out"
+            )
+        more = found.size - len(found.data)
+        if more <= 0:
+            return clean.text, 0
+        self._notices.append(
+            f"{file.called} is {found.size:,} bytes; its first {LARGEST // 1024} KiB are read"
+        )
+        whole_lines = clean.text.rpartition("\n")[0] or clean.text
+        return whole_lines, more + len(clean.text) - len(whole_lines)
+
+    def _import(self, name: str, file: File, importers: tuple[File, ...]) -> None:
+        if self._full:
+            return
+        path = self._path(name, file)
+        real = os.path.realpath(path) if "\0" not in path else path
+        if not is_path(name) and not os.path.isfile(real):
+            return
+        found = File(path, file.within, file.near)
+        if any(os.path.realpath(each.path) == real for each in importers):
+            circle = " imports ".join(each.called for each in (*importers, found))
+            self._notices.append(f"{circle}: this goes round, so the last is left out")
+        elif real in self._seen:
+            return
+        elif len(importers) > DEEPEST:
+            deep = f"it is imported more than {DEEPEST} files deep"
+            self._say(found, importers, deep)
+        else:
+            self.take(found, importers)
+
+    def _path(self, name: str, file: File) -> str:
+        if name.startswith("~/"):
+            return os.path.join(self._home, name[2:])
+        return os.path.normpath(os.path.join(os.path.dirname(file.path), name))
+
+    def _say(self, file: File, importers: tuple[File, ...], why: str) -> None:
+        by = f", which {importers[-1].called} imports," if importers else ""
+        self._notices.append(f"{file.called}{by} is left out: {why}")

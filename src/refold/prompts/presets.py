@@ -1,0 +1,163 @@
+"""Presets: the prompts that an agent without one of its own begins with.
+
+Each is a `PROMPT.md` in a folder of its name: some lines `key: words` between two lines
+`---`, then the prompt. Four are ours, and a test ties their text to their version. Which
+other folders of presets count is decided above.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.place.names import escaped
+from refold.prompts.reading import Unreadable, cleaned, content, text_of
+
+FILE = "PROMPT.md"
+BUILT_IN = ("coding", "work", "research", "review")
+_OURS = os.path.dirname(__file__)
+_LARGEST = 32 * 1024  # bytes
+_MOST = 100  # presets in one folder
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_LINE = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?")
+_NEEDED = ("name", "description")
+
+
+class Preset(Struct, frozen=True):
+    """`where` is the file, fit for a screen; "" for those that come with refold."""
+
+    name: str
+    description: str
+    version: str
+    text: str
+    where: str = ""
+
+
+class Shelf(Struct, frozen=True):
+    """A folder of presets. `called` is fit for a screen; links may not lead out of `within`."""
+
+    folder: str
+    called: str
+    within: str
+
+
+def preset(name: str, shelves: Sequence[Shelf] = ()) -> Preset:
+    """The preset of this name; the first shelf that has it wins, after ours.
+
+    Raises `BadInput` where there is none, or where it cannot be used.
+    """
+    if name in BUILT_IN:
+        return _ours(name)
+    for shelf in shelves:
+        if name in _names(shelf):
+            return _read(shelf, name)
+    there = names(shelves)
+    near = get_close_matches(name.lower(), there, 1, 0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    listed = ", ".join(there)
+    raise BadInput(f"there is no preset {escaped(name)!r}; {hint}there are {listed}")
+
+
+def names(shelves: Sequence[Shelf] = ()) -> tuple[str, ...]:
+    """Every name that `preset` knows, ours first."""
+    others = sorted({name for shelf in shelves for name in _names(shelf)})
+    return tuple(dict.fromkeys((*BUILT_IN, *others)))
+
+
+def presets(shelves: Sequence[Shelf] = ()) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
+    """All that can be used, and a sentence for each that cannot."""
+    found, problems = list[Preset](), list(shadowed(shelves))
+    for name in names(shelves):
+        try:
+            found.append(preset(name, shelves))
+        except BadInput as error:
+            problems.append(str(error))
+    return tuple(found), tuple(problems)
+
+
+def shadowed(shelves: Iterable[Shelf]) -> tuple[str, ...]:
+    """Sentences about presets that have the name of one of ours, and do not count."""
+    return tuple(
+        f"{shelf.called}/{name}/{FILE} does not count: {name} is a preset of refold; "
+        "give yours another name"
+        for shelf in shelves
+        for name in _names(shelf)
+        if name in BUILT_IN
+    )
+
+
+def parsed(text: str, called: str) -> Preset:
+    """A PROMPT.md. Raises `BadInput` that names the file and the line."""
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        raise _wrong(called, 1, "the file has to begin with a line ---")
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0)
+    if not end:
+        raise _wrong(called, 1, "the line --- that ends the front matter is missing")
+    values = dict[str, str]()
+    for number, line in enumerate(lines[1:end], 2):
+        if not line.strip() or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line.rstrip())
+        if not found:
+            raise _wrong(called, number, f"{escaped(line[:80])!r} is no line `key: words`")
+        if found[1] in values:
+            raise _wrong(called, number, f"{found[1]} stands there twice")
+        values[found[1]] = _unquoted(found[2] or "")
+    for key in _NEEDED:
+        if not values.get(key):
+            raise _wrong(called, end + 1, f"the front matter says no {key}")
+    body = "\n".join(lines[end + 1 :]).strip()
+    if not body:
+        raise _wrong(called, end + 1, "there is no prompt after the front matter")
+    return Preset(
+        values["name"], values["description"], values.get("version", ""), body, called
+    )
+
+
+def _ours(name: str) -> Preset:
+    with open(os.path.join(_OURS, name, FILE), encoding="utf-8") as file:
+        found = parsed(file.read(), f"{name}/{FILE}")
+    return Preset(found.name, found.description, found.version, found.text)
+
+
+def _read(shelf: Shelf, name: str) -> Preset:
+    called = f"{shelf.called}/{name}/{FILE}"
+    path = os.path.join(shelf.folder, name, FILE)
+    try:
+        read = content(path, shelf.within, _LARGEST)
+        if read.size > _LARGEST:
+            raise Unreadable(f"it is larger than {_LARGEST // 1024} KiB")
+        text = cleaned(text_of(read)).text
+    except FileNotFoundError as error:
+        raise BadInput(f"the preset {called} cannot be read: it is gone") from error
+    except Unreadable as error:
+        raise BadInput(f"the preset {called} cannot be read: {error}") from error
+    found = parsed(text, called)
+    if found.name != name:
+        raise BadInput(
+            f"{called}: it is named {escaped(found.name)!r}, and its folder {name!r}: "
+            "the two must be the same"
+        )
+    return found
+
+
+def _names(shelf: Shelf) -> list[str]:
+    try:
+        with os.scandir(shelf.folder) as entries:
+            names = sorted(e.name for e in entries if _NAME.fullmatch(e.name))[:_MOST]
+    except OSError:
+        return []
+    return [n for n in names if os.path.lexists(os.path.join(shelf.folder, n, FILE))]
+
+
+def _unquoted(words: str) -> str:
+    quoted = len(words) > 1 and words[0] == words[-1] and words[0] in "'\""
+    return words[1:-1] if quoted else words
+
+
+def _wrong(called: str, line: int, what: str) -> BadInput:
+    return BadInput(f"{called}, line {line}: {what}")

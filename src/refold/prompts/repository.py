@@ -1,0 +1,127 @@
+"""Where a repository begins, and how it stands: read from its files, with no git run.
+
+A repository may be anybody's, and git runs what its settings name. So nothing is asked
+of git; the few files that are read are small, and whatever is odd about them counts as
+nothing found.
+"""
+
+import os
+import re
+import zlib
+
+from msgspec import Struct
+
+from refold.place.names import escaped
+from refold.prompts.reading import Unreadable, content
+
+_NAMES = 4096  # bytes of a file that holds one name
+_PACKED = 256 * 1024  # of the list of all branches
+_OBJECT = 64 * 1024  # of a commit, as it is kept, and unpacked
+_LONGEST = 72  # letters of a branch, and of what a commit is called
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+class Git(Struct, frozen=True):
+    """`branch` is "" where none is checked out; so is `subject` where it is not at hand."""
+
+    branch: str = ""
+    commit: str = ""  # the beginning of its hash
+    subject: str = ""  # what the last commit is called
+
+
+def root_of(directory: str) -> str:
+    """The nearest folder upwards that is a repository, else `directory`. Links followed."""
+    real = here = os.path.realpath(directory)
+    while not os.path.lexists(os.path.join(here, ".git")):
+        above = os.path.dirname(here)
+        if above == here:
+            return real
+        here = above
+    return here
+
+
+def chain(directory: str, root: str) -> tuple[str, ...]:
+    """The folders from `root` down to `directory`, both real paths."""
+    found = [directory]
+    while found[-1] != root and (above := os.path.dirname(found[-1])) != found[-1]:
+        found.append(above)
+    return tuple(reversed(found))
+
+
+def git_state(root: str) -> Git | None:
+    """How the repository in `root` stands; None where there is none to be read."""
+    place = _place(os.path.join(root, ".git"), root)
+    head = _words(os.path.join(place, "HEAD")) if place else ""
+    if not head:
+        return None
+    name = head.removeprefix("ref: ") if head.startswith("ref: ") else ""
+    if name and not _is_branch(name):
+        return None
+    common = _common(place)
+    commit = _commit(name, place, common) if name else head
+    if not _HASH.fullmatch(commit):
+        return Git(_short(name.removeprefix("refs/heads/")))
+    subject = _subject(commit, common)
+    return Git(_short(name.removeprefix("refs/heads/")), commit[:8], _short(subject))
+
+
+def _place(dot_git: str, root: str) -> str:
+    """Where the repository's own files are: `.git`, or where a file `.git` points to."""
+    if os.path.isdir(dot_git):
+        return dot_git
+    words = _words(dot_git)
+    if not words.startswith("gitdir: "):
+        return ""
+    return os.path.join(root, words.removeprefix("gitdir: "))
+
+
+def _common(place: str) -> str:
+    """The same of the whole repository, of which `place` may be one working tree."""
+    found = _words(os.path.join(place, "commondir"))
+    return os.path.join(place, found) if found else place
+
+
+def _is_branch(name: str) -> bool:
+    odd = ".." in name or any(c.isspace() or not c.isprintable() for c in name)
+    return name.startswith("refs/heads/") and not odd and not name.endswith("/.invalid")
+
+
+def _commit(name: str, place: str, common: str) -> str:
+    for folder in (place, common):
+        if found := _words(os.path.join(folder, name)):
+            return found
+    for line in _text(os.path.join(common, "packed-refs"), _PACKED).splitlines():
+        commit, _, called = line.partition(" ")
+        if called == name:
+            return commit
+    return ""
+
+
+def _subject(commit: str, common: str) -> str:
+    """What a commit is called; "" once git has packed it away with others."""
+    path = os.path.join(common, "objects", commit[:2], commit[2:])
+    try:
+        packed = content(path, "/", _OBJECT).data
+        whole = zlib.decompressobj().decompress(packed, _OBJECT)
+    except (OSError, Unreadable, zlib.error):
+        return ""
+    if not whole.startswith(b"commit "):
+        return ""
+    message = whole.partition(b"\n\n")[2].lstrip(b"\n")
+    return message.partition(b"\n")[0].decode("utf-8", "replace").strip()
+
+
+def _words(path: str) -> str:
+    return _text(path, _NAMES).strip()
+
+
+def _text(path: str, at_most: int) -> str:
+    try:
+        return content(path, "/", at_most).data.decode("utf-8")
+    except (OSError, Unreadable, UnicodeDecodeError):
+        return ""
+
+
+def _short(words: str) -> str:
+    shown = escaped(words)
+    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"

@@ -1,0 +1,49 @@
+"""What a session has said and done, read from its journal whole: also what was rewound.
+
+Implements `tools.history.Past`. It is read anew each time, for it is asked seldom.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from refold.journal.events import (
+    Compacted,
+    Ended,
+    Entry,
+    ModelAnswered,
+    PlanAnswered,
+    Said,
+)
+from refold.session.recorder import Recorder
+from refold.values.told import Told
+
+
+class History:
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+
+    async def told(self) -> Sequence[Told]:
+        names = dict[str, str]()
+        return [t for e in await self._record.entries() for t in _told(e, names)]
+
+
+def _told(entry: Entry, names: dict[str, str]) -> Iterator[Told]:
+    match entry.event:
+        case Said(words, sender):
+            yield Told(entry.seq, sender, words)
+        case ModelAnswered(message):
+            if message.text.strip():
+                yield Told(entry.seq, "assistant", message.text)
+            for call in message.calls:
+                names[call.id] = call.name
+                text = bytes(call.arguments).decode(errors="replace")
+                yield Told(entry.seq, f"call of {call.name}", text, call.id)
+        case Ended(call_id, outcome, text):
+            name = names.get(call_id, "a call")
+            how = "" if outcome == "done" else f", {outcome}"
+            yield Told(entry.seq, f"result of {name}{how}", text, call_id)
+        case Compacted(summary=summary) if summary:
+            yield Told(entry.seq, "summary", summary)
+        case PlanAnswered(text=text) if text:
+            yield Told(entry.seq, "the plan as the person edited it", text)
+        case _:
+            return

@@ -1,0 +1,209 @@
+"""All skills around one directory, and what is in each: what the skill tools stand on.
+
+The list is looked up once and stays, so that a model's system text stays the same; what
+a skill says is read each time. Nothing outside a skill's folder is ever read.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from refold.errors import BadInput, ToolFailed
+from refold.place.files import DiskFiles
+from refold.place.names import escaped
+from refold.place.port import Item, Real
+from refold.skills.discovery import FILE, LARGEST, content_of, found
+from refold.skills.front_matter import BadFrontMatter, split
+from refold.skills.listing import listed
+from refold.skills.places import (
+    AGENT0,
+    TEMPLATES,
+    Around,
+    of_project,
+    of_skills,
+    project_files,
+)
+from refold.skills.skill import Found, Skill
+from refold.values.below import below
+from refold.values.clean import clean
+
+_LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
+_MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
+_MOST_TOLD = 5  # problems at the start; `refold skills list` has them all
+_UNSEEN = ("__pycache__", "node_modules")
+
+
+class Catalogue:
+    """`around` says where to look. Methods look at the disk: call them from a thread."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._found: Found | None = None
+
+    @property
+    def found(self) -> Found:
+        if self._found is None:
+            self._found = self.now()
+        return self._found
+
+    def now(self) -> Found:
+        """As it is now; what is told at the start of each request stays as it was."""
+        return found(of_skills(self._around))
+
+    def listed(self, budget: int) -> str:
+        """The list for the system text, in so many characters."""
+        return listed(self.found.skills, budget)
+
+    def notices(self) -> tuple[str, ...]:
+        """What a person has to be told at the start: what is meant as a skill and is none.
+
+        What does not count for want of trust is told with all else of the folder.
+        """
+        problems = self.found.problems
+        left = len(problems) - _MOST_TOLD
+        more = (f"and {left} more skills do not count: refold skills list",)
+        return (*problems[:_MOST_TOLD], *(more if left > 0 else ()))
+
+    def every_notice(self) -> tuple[str, ...]:
+        """All that there is to be said, for who asks."""
+        return (*_unheeded(self._around), *self.found.problems, *self.found.notes)
+
+    def skill(self, name: str) -> Skill:
+        """The skill of this name. Raises `BadInput` if there is none."""
+        wanted = name.strip().removeprefix("/").removeprefix("skill:").casefold()
+        for skill in self.found.skills:
+            if skill.name == wanted:
+                return skill
+        # It may have been written a moment ago.
+        there = {skill.name: skill for skill in self.now().skills}
+        if wanted in there:
+            return there[wanted]
+        raise BadInput(_no_such(name, list(there)))
+
+    def matching(self, query: str) -> Sequence[tuple[str, str]]:
+        """Names and descriptions of those that hold every word of `query`."""
+        words = query.casefold().split()
+        return [
+            (skill.name, skill.description)
+            for skill in self.now().skills
+            if skill.told
+            and all(w in f"{skill.name} {skill.description}".casefold() for w in words)
+        ]
+
+    def told(self, name: str) -> str:
+        """What a skill says, and which files it brings. Raises `ToolFailed`."""
+        skill = self._named(name)
+        body = _body(skill)
+        files = list(_files(skill))
+        lines = [f"The skill {skill.name} is in {escaped(skill.folder)}", "", body]
+        if files:
+            head = (
+                "Its files (read_skill shows one, bash runs scripts by their whole path):"
+            )
+            lines += ["", head, *(f"- {name}" for name in files[:_MOST_FILES])]
+        if len(files) > _MOST_FILES:
+            lines.append(f"- and more than {_MOST_FILES} files in all")
+        return "\n".join(lines)
+
+    def content(self, name: str, file: str) -> bytes:
+        """One file of a skill. Raises `ToolFailed`."""
+        skill = self._named(name)
+        # Our own may be made of links into an installer's store.
+        if skill.whose == "shipped":
+            path = os.path.normpath(os.path.join(skill.folder, file))
+            if below(path, skill.folder):
+                return _shipped(path, f"{skill.name}/{file}")
+        files = DiskFiles(skill.folder).only(())
+        real = files.real(file)
+        if files.kind(real) == "nothing":
+            there = ", ".join(_files(skill)) or "none but SKILL.md"
+            raise ToolFailed(
+                f"The skill {skill.name} has no file {escaped(file)!r}. Its files: {there}."
+            )
+        return files.read(real, _LARGEST_FILE)
+
+    def _named(self, name: str) -> Skill:
+        try:
+            return self.skill(name)
+        except BadInput as error:
+            raise ToolFailed(str(error)) from error
+
+
+def unheeded(around: Around) -> tuple[str, ...]:
+    """What of skills and templates lies in folders that are not trusted."""
+    files = project_files(around, TEMPLATES, AGENT0)
+    there = (
+        *(each for each in of_project(around) if os.path.isdir(each.path)),
+        *(each for each in files if os.path.isfile(each.path)),
+    )
+    return tuple(
+        escaped(each.called)
+        for each in there
+        if not (around.trusted and below(each.path, around.trusted))
+    )
+
+
+def _unheeded(around: Around) -> Iterator[str]:
+    if names := unheeded(around):
+        yield (
+            f"{' and '.join(names)}: this folder is not trusted, so these skills do not "
+            "count (refold trust add)"
+        )
+
+
+def _body(skill: Skill) -> str:
+    bound = skill.folder if skill.whose == "project" else ""
+    try:
+        content = content_of(os.path.join(skill.folder, FILE), bound, LARGEST)
+        return clean(split(content.decode("utf-8")).body)
+    except FileNotFoundError as error:
+        raise ToolFailed(f"The skill {skill.name} has gone.") from error
+    except (UnicodeDecodeError, BadFrontMatter, ToolFailed) as error:
+        raise ToolFailed(
+            f"The skill {skill.name} cannot be read: {str(error).rstrip('.')}."
+        ) from error
+
+
+def _shipped(path: str, called: str) -> bytes:
+    try:
+        return content_of(path, "", _LARGEST_FILE)
+    except FileNotFoundError as error:
+        raise ToolFailed(f"There is no file {escaped(called)}.") from error
+
+
+def _files(skill: Skill) -> Iterator[str]:
+    """Its files but SKILL.md, in order, not too many and not too deep."""
+    files = DiskFiles(skill.folder)
+    waiting, count = [(skill.folder, "", 0)], 0
+    while waiting:
+        folder, before, depth = waiting.pop()
+        try:
+            items = files.items(Real(folder))
+        except ToolFailed:
+            continue
+        for item in items[: _MOST_FILES + 1]:
+            name = before + item.name
+            if _hidden(item) or name == FILE:
+                continue
+            if item.kind == "directory" and depth < _DEEPEST:
+                waiting.append((os.path.join(folder, item.name), name + "/", depth + 1))
+            elif item.kind in ("file", "link"):
+                count += 1
+                yield escaped(name)
+                if count > _MOST_FILES:
+                    return
+
+
+def _hidden(item: Item) -> bool:
+    return item.name[:1] == "." or item.name in _UNSEEN
+
+
+def _no_such(name: str, there: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    wanted = name.strip().casefold()
+    near = [each for each in there if wanted and wanted in each]
+    near = near or get_close_matches(wanted, there, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:50])}"
+    return (
+        f"there is no skill {escaped(name)[:80]!r}; {hint if there else 'there are none'}"
+    )

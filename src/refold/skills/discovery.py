@@ -1,0 +1,191 @@
+"""Find the skills in their places, and say what is wrong with those that are none.
+
+The folders may be anybody's: nothing leads out of them, no pipe is waited for, nothing
+large is taken in, and no number of them makes a start slow. Which places there are is
+`places`' knowledge; reading on in a skill is `catalogue`'s.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.files import DiskFiles
+from refold.place.names import escaped
+from refold.place.port import Real
+from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
+from refold.skills.places import Place
+from refold.skills.skill import Found, Skill
+from refold.values.below import below
+
+FILE = "SKILL.md"
+LARGEST = 256 * 1024  # bytes of a SKILL.md
+MOST = 200  # skills of one place
+_MOST_NAMES = 2_000  # that are looked at in one place
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024
+
+
+class _Wrong(Exception):
+    """A folder that is meant to be a skill and is none; the text says why."""
+
+
+class _Read(Struct, frozen=True):
+    skill: Skill
+    content: bytes
+
+
+def found(places: Iterable[Place]) -> Found:
+    """All skills, those that win first, and what has to be said of the others."""
+    taken = dict[str, _Read]()
+    problems, notes = list[str](), list[str]()
+    seen = set[str]()
+    for place in places:
+        for read in _in(place, problems, seen):
+            name = read.skill.name
+            if name not in taken:
+                taken[name] = read
+            elif taken[name].content != read.content:
+                winner = taken[name].skill
+                said = (
+                    f"the skill {name} in {place.called} does not count: the one in "
+                    f"{winner.where} comes first"
+                )
+                # Somebody put theirs in place of ours: they know.
+                wanted = place.whose == "shipped" and winner.whose == "yours"
+                (notes if wanted else problems).append(said)
+    return Found(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
+
+
+def content_of(path: str, bound: str, at_most: int) -> bytes:
+    """A regular file, read as `DiskFiles` reads. Its links may not lead out of `bound`.
+
+    Raises `FileNotFoundError`, and `ToolFailed` for what cannot be read.
+    """
+    real = os.path.realpath(path)
+    if not os.path.lexists(real):
+        raise FileNotFoundError(path)
+    if bound and not below(real, bound):
+        raise ToolFailed(f"it is a link that leads out, to {escaped(real)}")
+    files = DiskFiles(os.path.dirname(real))
+    try:
+        if os.stat(real, follow_symlinks=False).st_size > at_most:
+            raise ToolFailed(f"it is larger than {at_most // 1024} KiB")
+    except OSError as error:
+        raise ToolFailed(f"it cannot be read: {error.strerror}") from error
+    return files.read(Real(real), at_most)
+
+
+def _in(place: Place, problems: list[str], seen: set[str]) -> Iterator[_Read]:
+    """`seen` are the real folders that were looked at: two places may be one."""
+    real = os.path.realpath(place.path)
+    if real in seen:
+        return
+    seen.add(real)
+    for name in _names(real, place, problems):
+        folder = os.path.realpath(os.path.join(real, name))
+        if folder in seen:
+            continue
+        seen.add(folder)
+        try:
+            read = _skill(folder, name, place)
+        except _Wrong as wrong:
+            called = escaped(f"{place.called}/{name}")
+            problems.append(f"the skill in {called} does not count: {wrong}")
+        else:
+            if read:
+                yield read
+
+
+def _names(real: str, place: Place, problems: list[str]) -> list[str]:
+    """The names in a place that may be skills, sorted."""
+    called = escaped(place.called)
+    try:
+        with os.scandir(real) as entries:
+            if place.bound and not below(real, place.bound):
+                problems.append(
+                    f"the skills in {called} do not count: it is a link that leads out of "
+                    f"the project, to {escaped(real)}"
+                )
+                return []
+            names = sorted(
+                each.name
+                for each in islice(entries, _MOST_NAMES)
+                if each.name[:1] != "." and (each.is_symlink() or each.is_dir())
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        problems.append(f"{called} cannot be listed: {error.strerror}")
+        return []
+    if len(names) > MOST:
+        problems.append(
+            f"{called} has more than {MOST} folders: of skills, only the first {MOST} count"
+        )
+    return names[:MOST]
+
+
+def _skill(folder: str, name: str, place: Place) -> _Read | None:
+    if place.bound and not below(folder, place.bound):
+        raise _Wrong(f"it is a link that leads out, to {escaped(folder)}")
+    try:
+        # In a folder of the person's own, and in ours, an installer may use links.
+        bound = folder if place.whose == "project" else ""
+        content = content_of(os.path.join(folder, FILE), bound, LARGEST)
+    except FileNotFoundError:
+        return _nothing(folder)
+    except ToolFailed as error:
+        raise _Wrong(f"{FILE}: {str(error).rstrip('.')}") from error
+    front = front_of(content)
+    _check(front, name)
+    description = " ".join((front.values.get("description") or "").split())
+    hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
+    skill = Skill(name, description, folder, place.called, place.whose, not hidden)
+    return _Read(skill, content)
+
+
+def front_of(content: bytes) -> FrontMatter:
+    """Raises `_Wrong`, naming the line."""
+    try:
+        return split(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _Wrong(f"{FILE}, line {line}: this is no UTF-8 text") from error
+    except BadFrontMatter as error:
+        raise _Wrong(f"{FILE}, line {error.line}: {escaped(error.what)}") from error
+
+
+def _check(front: FrontMatter, folder: str) -> None:
+    for key, longest in (("name", _LONGEST_NAME), ("description", _LONGEST_DESCRIPTION)):
+        value = front.values.get(key)
+        if not value or not value.strip():
+            raise _Wrong(f"{FILE}: the front matter has no text as {key!r}")
+        if len(value) > longest:
+            raise _Wrong(
+                f"{FILE}: the {key} has {len(value):,} characters; {longest:,} are allowed"
+            )
+    name = front.values.get("name") or ""
+    if not _NAME.fullmatch(name):
+        raise _Wrong(
+            f"{FILE}: the name {escaped(name)!r} is not of lower-case letters, digits and "
+            "single hyphens"
+        )
+    if name != folder:
+        raise _Wrong(
+            f"{FILE}: it is named {name!r}, and its folder {escaped(folder)!r}: "
+            "the two must be the same"
+        )
+
+
+def _nothing(folder: str) -> None:
+    """A folder without the file is none of our business, unless it is misspelt."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    near = next((n for n in names if n.casefold() == FILE.casefold()), "")
+    if near:
+        raise _Wrong(f"it has a file {near}: name it {FILE}")

@@ -1,0 +1,109 @@
+"""What stands between the two lines `---` at the beginning of a SKILL.md.
+
+Almost all are lines `key: words`; those are read here, because every start reads them
+and loading PyYAML takes longer than all the rest. What is more than that goes to PyYAML.
+What the words mean is `discovery`'s business.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+LONGEST = 16 * 1024  # characters between the lines; nobody needs more
+_MOST_BRACKETS = 100
+_FENCE = "---"
+_PLAIN = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*?))?[ \t]*")
+_QUOTED = re.compile(r"""'(?:[^'\\])*'|"(?:[^"\\])*\"""")
+# What begins so, or holds this, YAML may read otherwise than as these words.
+_SPECIAL = "|>&*!%@`[{'\"?-"
+_COMMENT = re.compile(r"(?:^|[ \t])#")
+
+
+class FrontMatter(NamedTuple):
+    """`values` are texts; what a key has instead is None. `body` is what comes after."""
+
+    values: dict[str, str | None]
+    body: str
+
+
+class BadFrontMatter(Exception):
+    """Says what is wrong, and in which line of the file, from 1."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
+def split(text: str) -> FrontMatter:
+    """The front matter and the body. Raises `BadFrontMatter`."""
+    first, _, rest = text.removeprefix("\ufeff").replace("\r\n", "\n").partition("\n")
+    if first.rstrip() != _FENCE:
+        raise BadFrontMatter(1, "the file does not begin with a line ---")
+    found = re.search(r"^---[ \t]*$", rest, re.MULTILINE)
+    if found is None:
+        raise BadFrontMatter(1, "the front matter has no end: a line --- is missing")
+    if found.start() > LONGEST:
+        raise BadFrontMatter(1, f"the front matter has more than {LONGEST:,} characters")
+    lines = rest[: found.start()].splitlines()
+    values = _simple(lines)
+    if values is None:
+        values = _yaml("\n".join(lines))
+    return FrontMatter(values, rest[found.end() :].strip("\n"))
+
+
+def _simple(lines: list[str]) -> dict[str, str | None] | None:
+    """The values, or None where it takes YAML to tell them."""
+    values = dict[str, str | None]()
+    for line, nested in _entries(lines):
+        key = _PLAIN.fullmatch(line)
+        if key is None or key[1] in values:
+            return None
+        words = key[2] or ""
+        if _QUOTED.fullmatch(words):
+            words = words[1:-1]
+        elif words[:1] and (words[0] in _SPECIAL or _COMMENT.search(words)):
+            if key[1] in ("name", "description"):
+                return None
+            nested = True
+        if nested and key[1] in ("name", "description"):
+            return None
+        values[key[1]] = None if nested else words
+    return values
+
+
+def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each line that begins at the margin, and whether more belongs to it."""
+    at = 0
+    while at < len(lines):
+        line, at = lines[at], at + 1
+        if not line.strip() or line.startswith("#"):
+            continue
+        nested = False
+        while at < len(lines) and (lines[at][:1] in (" ", "\t") or lines[at][:2] == "- "):
+            nested, at = True, at + 1
+        yield line, nested
+
+
+def _yaml(text: str) -> dict[str, str | None]:
+    # For thousands that are never closed PyYAML takes seconds.
+    if text.count("[") + text.count("{") > _MOST_BRACKETS:
+        raise BadFrontMatter(2, f"it has more than {_MOST_BRACKETS} brackets")
+    import yaml  # only who wrote more than plain lines pays for it
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 2 if mark else 2  # the line --- comes before
+        raise BadFrontMatter(line, f"this is no YAML: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise BadFrontMatter(2, f"this is no YAML: {said}") from error
+    if not isinstance(found, dict):
+        raise BadFrontMatter(2, "there are no lines `key: words`")
+    values = cast("dict[Any, Any]", found)
+    return {
+        str(key): value if isinstance(value, str) else None
+        for key, value in values.items()
+        if isinstance(key, str)
+    }

@@ -1,0 +1,109 @@
+"""Where skills and templates may lie, in the order in which they win.
+
+Names only; nothing here looks at the disk. Whether a folder is trusted is decided
+above, and of one that is not, nothing counts.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.values.below import below
+
+Whose: TypeAlias = Literal["project", "yours", "shipped"]
+
+_IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
+_AT_HOME = (".agents/skills", ".claude/skills")
+TEMPLATES, AGENT0 = ".refold/skills.md", ".agent0/skills.md"
+_SHIPPED = os.path.join(os.path.dirname(__file__), "shipped")
+
+
+class Around(Struct, frozen=True, kw_only=True):
+    """What skills are looked for around. All paths are absolute, links followed.
+
+    `repository` is the root of the repository that `directory` lies in, or the same.
+    `config` is refold's own settings directory. `trusted` is the folder in and below
+    which what is found counts; "" if nothing of the project's does.
+    """
+
+    directory: str
+    repository: str
+    home: str
+    config: str
+    trusted: str
+
+
+class Place(Struct, frozen=True):
+    """A folder of skills, or a file of templates. `bound`: links may not lead out of it."""
+
+    path: str
+    called: str
+    whose: Whose
+    bound: str = ""
+
+
+def shipped() -> str:
+    """The skills that come with refold."""
+    return _SHIPPED
+
+
+def of_project(around: Around) -> tuple[Place, ...]:
+    """The folders of skills in the workspace, the nearest first, trusted or not."""
+    return tuple(
+        _in_project(top, name, around) for top in _tops(around) for name in _IN_A_PROJECT
+    )
+
+
+def of_skills(around: Around) -> tuple[Place, ...]:
+    """Every folder of skills that counts. The first that has a name wins."""
+    own = os.path.join(around.config, "skills")
+    return (
+        *_counting(of_project(around), around),
+        Place(own, _short(own, around.home), "yours"),
+        *(Place(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
+        Place(_SHIPPED, "refold", "shipped"),
+    )
+
+
+def project_files(around: Around, *names: str) -> tuple[Place, ...]:
+    """The files of templates in the workspace, the nearest first, trusted or not."""
+    return tuple(_in_project(top, name, around) for name in names for top in _tops(around))
+
+
+def of_templates(around: Around) -> tuple[Place, ...]:
+    """Every file of templates that counts. The first that has a name wins."""
+    own = os.path.join(around.config, "skills.md")
+    agent0 = os.path.join(around.home, ".config/agent0/skills.md")
+    return (
+        *_counting(project_files(around, TEMPLATES), around),
+        Place(own, _short(own, around.home), "yours"),
+        *_counting(project_files(around, AGENT0), around),
+        Place(agent0, _short(agent0, around.home), "yours"),
+    )
+
+
+def _tops(around: Around) -> Iterator[str]:
+    """The folders from the workspace up to the root of its repository."""
+    here = around.directory
+    yield here
+    while here != around.repository and below(here, around.repository):
+        here = os.path.dirname(here)
+        yield here
+
+
+def _in_project(top: str, name: str, around: Around) -> Place:
+    path = os.path.join(top, name)
+    called = os.path.relpath(path, around.directory)
+    return Place(path, called, "project", around.trusted or top)
+
+
+def _counting(places: Iterable[Place], around: Around) -> Iterator[Place]:
+    trusted = around.trusted
+    return (each for each in places if trusted and below(each.path, trusted))
+
+
+def _short(path: str, home: str) -> str:
+    inside = home and path.startswith(home.rstrip("/") + "/")
+    return f"~{path[len(home.rstrip('/')) :]}" if inside else path

@@ -1,0 +1,258 @@
+"""Read an OpenAPI document and say what clients will trip over.
+
+    python3 check_openapi.py openapi.yaml
+
+`wrong` breaks a rule of OpenAPI or of HTTP; `note` is worth an answer. Ends with 0 if
+nothing is wrong. JSON is read without any library, YAML with PyYAML.
+"""
+
+import argparse
+import json
+import re
+import sys
+from importlib.util import find_spec
+
+METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
+VERBS = re.compile(
+    r"(?i)^(get|create|update|delete|remove|add|set|fetch|list|make|do|pay|send|cancel)(?=[A-Z_-]|$)"
+)
+CASES = {
+    "camelCase": re.compile(r"[a-z]+(?:[A-Z0-9][a-z0-9]*)+"),
+    "snake_case": re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+"),
+}
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file")
+    found = parser.parse_args(arguments)
+    document = loaded(found.file)
+    wrong = [
+        *of_document(document),
+        *of_references(document, document),
+        *of_paths(document),
+    ]
+    notes = list(of_style(document))
+    for each in wrong:
+        sys.stdout.write(f"wrong: {each}\n")
+    for each in notes:
+        sys.stdout.write(f"note: {each}\n")
+    count = sum(1 for _ in operations(document))
+    sys.stdout.write(f"{count} operations, {len(wrong)} wrong, {len(notes)} notes\n")
+    return 1 if wrong else 0
+
+
+def loaded(path):
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path} cannot be read: {error}")
+    try:
+        document = json.loads(text)
+    except ValueError as no_json:
+        if path.endswith(".json"):
+            sys.exit(f"{path} is no JSON: {no_json}")
+        document = from_yaml(text, path)
+    if not isinstance(document, dict):
+        sys.exit(f"{path} holds no object")
+    return document
+
+
+def from_yaml(text, path):
+    if find_spec("yaml") is None:
+        sys.exit("check_openapi.py needs PyYAML for YAML: python3 -m pip install pyyaml")
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        sys.exit(f"{path} is no YAML: {' '.join(str(error).split())}")
+
+
+def of_document(document):
+    version = str(document.get("openapi", ""))
+    if not version.startswith("3."):
+        yield f"openapi is {version or 'missing'}: write 3.1.0"
+    info = document.get("info") or {}
+    for key in ("title", "version"):
+        if not info.get(key):
+            yield f"info has no {key}"
+    if not document.get("paths") and not document.get("webhooks"):
+        yield "there are no paths"
+    schemes = (document.get("components") or {}).get("securitySchemes") or {}
+    secured = [document.get("security")]
+    for _, _, _, operation in operations(document):
+        secured.append(operation.get("security"))
+    for name in sorted({n for listed in secured for each in listed or () for n in each}):
+        if name not in schemes:
+            yield f"security names {name!r}, which is not among securitySchemes"
+
+
+def of_references(node, document, where="#"):
+    """Every `$ref` inside the document has to lead somewhere."""
+    if isinstance(node, dict):
+        target = node.get("$ref")
+        if (
+            isinstance(target, str)
+            and target.startswith("#")
+            and resolved(node, document) is None
+        ):
+            yield f"{where}: {target} is not there"
+        for key, value in node.items():
+            yield from of_references(value, document, f"{where}/{key}")
+    elif isinstance(node, list):
+        for at, value in enumerate(node):
+            yield from of_references(value, document, f"{where}/{at}")
+
+
+def resolved(node, document):
+    """What a reference stands for; None where it leads nowhere."""
+    for _ in range(20):
+        if not isinstance(node, dict) or "$ref" not in node:
+            return node
+        target = str(node["$ref"])
+        if not target.startswith("#"):
+            return {}
+        node = document
+        for part in target.removeprefix("#/").split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            node = node.get(key) if isinstance(node, dict) else None
+    return None
+
+
+def operations(document):
+    for path, item in (document.get("paths") or {}).items():
+        for method in METHODS:
+            if isinstance(item, dict) and isinstance(item.get(method), dict):
+                yield path, method, item, item[method]
+
+
+def of_paths(document):
+    ids, shapes = {}, {}
+    for path in document.get("paths") or {}:
+        if not path.startswith("/"):
+            yield f"the path {path!r} does not begin with /"
+        shape = re.sub(r"\{[^}]*\}", "{}", path)
+        if shape in shapes:
+            yield f"{path} and {shapes[shape]} are the same path"
+        shapes[shape] = path
+    for path, method, item, operation in operations(document):
+        called = f"{method.upper()} {path}"
+        id_ = operation.get("operationId")
+        if not id_:
+            yield f"{called} has no operationId"
+        elif id_ in ids:
+            yield f"{called} has the operationId {id_!r} of {ids[id_]}"
+        ids[id_] = called
+        yield from of_parameters(called, path, (item, operation), document)
+        yield from of_answers(called, method, operation, document)
+
+
+def of_parameters(called, path, holders, document):
+    listed = [
+        resolved(p, document) or {} for h in holders for p in h.get("parameters") or ()
+    ]
+    declared = {p.get("name") for p in listed if p.get("in") == "path"}
+    named = set(re.findall(r"\{([^}]*)\}", path))
+    for name in sorted(named - declared):
+        yield f"{called}: the path parameter {name!r} is not declared"
+    for name in sorted(map(str, declared - named)):
+        yield f"{called}: {name!r} is declared and not in the path"
+    for parameter in listed:
+        if parameter.get("in") == "path" and parameter.get("required") is not True:
+            yield f"{called}: the path parameter {parameter.get('name')!r} must be required"
+
+
+def of_answers(called, method, operation, document):
+    answers = operation.get("responses") or {}
+    codes = [str(code) for code in answers]
+    if not any(code[:1] in "23" for code in codes):
+        yield f"{called} has no answer for when it works"
+    if not any(code[:1] == "4" or code in ("default", "4XX") for code in codes):
+        yield f"{called} says nothing of errors (4xx)"
+    for code, answer in answers.items():
+        told = resolved(answer, document) or {}
+        if not told.get("description"):
+            yield f"{called}: the answer {code} has no description"
+        if str(code) == "204" and told.get("content"):
+            yield f"{called}: 204 has no content"
+    if method in ("get", "head", "delete") and operation.get("requestBody"):
+        yield f"{called} has a body, which servers and proxies drop"
+    if method in ("put", "patch") and not operation.get("requestBody"):
+        yield f"{called} has no requestBody"
+
+
+def of_style(document):
+    for path in document.get("paths") or {}:
+        parts = [part for part in path.split("/") if part and not part.startswith("{")]
+        for part in parts:
+            if VERBS.match(part):
+                yield f"{path}: {part!r} is a verb; the method says what is done"
+            if part != part.lower() or "_" in part:
+                yield f"{path}: write {part!r} in lower case with hyphens"
+        if path != "/" and path.endswith("/"):
+            yield f"{path} ends with /"
+    for path, method, item, operation in operations(document):
+        called = f"{method.upper()} {path}"
+        if not operation.get("summary"):
+            yield f"{called} has no summary"
+        if document.get("security") is None and operation.get("security") is None:
+            yield f"{called}: nothing says who may call it (security)"
+        if method == "get":
+            yield from of_lists(called, item, operation, document)
+    yield from of_names(document)
+
+
+def of_lists(called, item, operation, document):
+    """A list has to come in pages, and in an object."""
+    for code, answer in (operation.get("responses") or {}).items():
+        content = (resolved(answer, document) or {}).get("content") or {}
+        schema = (
+            resolved((content.get("application/json") or {}).get("schema") or {}, document)
+            or {}
+        )
+        if not str(code).startswith("2"):
+            continue
+        if schema.get("type") == "array":
+            yield f"{called} answers with a bare array: nothing can be added to it"
+        held = [
+            resolved(p, document) or {} for p in (schema.get("properties") or {}).values()
+        ]
+        if any(p.get("type") == "array" for p in held) and not called.endswith("}"):
+            listed = [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]
+            names = {(resolved(p, document) or {}).get("name") for p in listed}
+            if not names & {
+                "limit",
+                "cursor",
+                "page",
+                "pageSize",
+                "page_size",
+                "offset",
+                "after",
+            }:
+                yield f"{called} gives a list without pages (limit, cursor)"
+
+
+def of_names(document):
+    """Are the names of properties written in one way?"""
+    used = {case: set() for case in CASES}
+    schemas = (document.get("components") or {}).get("schemas") or {}
+    waiting = list(schemas.values())
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            for name in node.get("properties") or {}:
+                for case, pattern in CASES.items():
+                    if pattern.fullmatch(name):
+                        used[case].add(name)
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    if all(used.values()):
+        shown = ", ".join(sorted(min(names) for names in used.values()))
+        yield f"properties are written in camelCase and in snake_case: {shown}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

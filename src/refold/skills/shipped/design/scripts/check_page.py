@@ -1,0 +1,198 @@
+"""Read a page of HTML and say what a keyboard or a screen reader cannot use.
+
+    python3 check_page.py page.html
+
+Also names colours that are written as numbers instead of tokens. Ends with 0 if nothing
+is wrong. How it looks has to be seen.
+"""
+
+import argparse
+import re
+import sys
+from html.parser import HTMLParser
+
+EMPTY = frozenset(
+    (
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "source",
+        "track",
+        "wbr",
+    )
+)
+LABELLED = frozenset(("input", "select", "textarea"))
+UNLABELLED = frozenset(("hidden", "submit", "button", "reset", "image"))
+
+
+class Page(HTMLParser):
+    """Gathers what `problems` looks at. Each finding is a line and a sentence."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.open = [], []
+        self.ids, self.labels, self.fields = {}, set(), []
+        self.level, self.headings = 0, 0
+        self.texts, self.styles = {}, []
+        self.lang = self.viewport = self.main = False
+
+    def say(self, what):
+        self.found.append((self.getpos()[0], what))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if tag not in EMPTY:
+            self.open.append([tag, given, "", self.getpos()[0]])
+        self.of_ids(tag, given)
+        self.of_document(tag, given)
+        self.of_use(tag, given)
+        if tag in LABELLED and given.get("type") not in UNLABELLED:
+            inside = any(each[0] == "label" for each in self.open)
+            named = (
+                inside
+                or given.get("aria-label")
+                or given.get("aria-labelledby")
+                or given.get("title")
+            )
+            self.fields.append((self.getpos()[0], tag, given.get("id", ""), bool(named)))
+        if tag in ("img", "svg") and self.open:
+            for each in self.open:
+                each[2] += given.get("alt") or given.get("aria-label") or ""
+
+    def of_ids(self, tag, given):
+        if id_ := given.get("id"):
+            if id_ in self.ids:
+                self.say(f"the id {id_!r} stands on line {self.ids[id_]} already")
+            self.ids[id_] = self.getpos()[0]
+        if tag == "label" and given.get("for"):
+            self.labels.add(given["for"])
+
+    def of_document(self, tag, given):
+        self.lang |= tag == "html" and bool(given.get("lang"))
+        self.main |= tag == "main"
+        if tag == "meta" and given.get("name") == "viewport":
+            self.viewport = True
+            if re.search(
+                r"user-scalable\s*=\s*no|maximum-scale\s*=\s*1\b",
+                given.get("content") or "",
+            ):
+                self.say("the viewport forbids to enlarge")
+        if re.fullmatch("h[1-6]", tag):
+            here = int(tag[1])
+            self.headings += here == 1
+            if here > self.level + 1:
+                self.say(
+                    f"{tag} comes below h{self.level}: a level is skipped"
+                    if self.level
+                    else f"the first heading is {tag}"
+                )
+            self.level = here
+
+    def of_use(self, tag, given):
+        if tag == "img" and "alt" not in given:
+            self.say('a picture without alt (alt="" if it only decorates)')
+        if "onclick" in given and tag not in ("a", "button", "input", "summary"):
+            self.say(f"<{tag} onclick> cannot be reached by keyboard: use a button")
+        if tag == "a" and not given.get("href"):
+            self.say("a link without href: use a button")
+        if (given.get("tabindex") or "").isdigit() and int(given["tabindex"]) > 0:
+            self.say("tabindex above 0 changes the order for keyboards")
+        if "style" in given:
+            self.styles.append((self.getpos()[0], given["style"] or ""))
+
+    def handle_data(self, data):
+        for each in self.open:
+            each[2] += data
+
+    def handle_endtag(self, tag):
+        if not any(each[0] == tag for each in self.open):
+            self.say(f"</{tag}> closes nothing")
+            return
+        while self.open:
+            name, given, text, line = self.open.pop()
+            self.closed(name, given, text, line)
+            if name == tag:
+                return
+
+    def closed(self, tag, given, text, line):
+        if tag == "style":
+            self.styles.append((line, text))
+        elif tag == "title":
+            self.texts["title"] = text.strip()
+        elif tag in ("a", "button", *(f"h{n}" for n in range(1, 7))):
+            named = (
+                text.strip()
+                or given.get("aria-label")
+                or given.get("title")
+                or given.get("aria-labelledby")
+            )
+            if not named:
+                self.found.append((line, f"<{tag}> has no name to be read out"))
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file")
+    found = parser.parse_args(arguments)
+    try:
+        with open(found.file, encoding="utf-8-sig") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{found.file} cannot be read: {error}")
+    page = Page()
+    page.feed(text)
+    page.close()
+    wrong = sorted({*page.found, *of_whole(page), *of_fields(page), *of_styles(page)})
+    for line, what in wrong:
+        sys.stdout.write(f"{found.file}:{line}: {what}\n")
+    sys.stdout.write(f"{len(page.fields)} fields, {len(wrong)} wrong\n")
+    return 1 if wrong else 0
+
+
+def of_whole(page):
+    if not page.lang:
+        yield 1, '<html> does not say its language: lang="en"'
+    if not page.viewport:
+        yield 1, "there is no viewport: telephones show it tiny"
+    if not page.texts.get("title"):
+        yield 1, "there is no title"
+    if not page.main:
+        yield 1, "there is no <main>"
+    if page.headings != 1:
+        yield 1, f"there are {page.headings} h1: one says what the page is"
+    for tag, _, _, line in page.open:
+        if tag not in ("p", "li", "html", "body", "td", "tr", "th", "dt", "dd", "option"):
+            yield line, f"<{tag}> is never closed"
+
+
+def of_fields(page):
+    for line, tag, id_, named in page.fields:
+        if not named and id_ not in page.labels:
+            yield line, f"<{tag}> has no label"
+
+
+def of_styles(page):
+    whole = "".join(text for _, text in page.styles)
+    for line, text in page.styles:
+        for value in sorted(
+            set(re.findall(r"(?<!&)#(?:[0-9a-fA-F]{3}){1,2}\b|\brgba?\(|\bhsla?\(", text))
+        ):
+            yield line, f"the colour {value} is no token"
+        if re.search(r"outline\s*:\s*(none|0)", text) and ":focus-visible" not in whole:
+            yield line, "the focus is made invisible"
+    if (
+        re.search(r"\b(animation|transition)\s*:", whole)
+        and "prefers-reduced-motion" not in whole
+    ):
+        yield 1, "things move, and nothing heeds prefers-reduced-motion"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,347 @@
+"""Turn simple Markdown into a Word document with python-docx.
+
+    python3 write_docx.py text.md out.docx [--toc] [--size a4|letter] [--template own.docx]
+
+Everything gets a style of Word's, so that the person can go on from there. Where
+something is missing, nothing is written and one line says what. Checking is check_docx.py's.
+"""
+
+import argparse
+import os
+import re
+import sys
+from importlib.util import find_spec
+
+NEW_BLOCK = re.compile(r"#{1,6} |\s*([-*+]|\d+[.)]) |```|\||>|!\[|\\newpage\s*$")
+ITEM = re.compile(r"(\s*)([-*+]|\d+[.)]) +(.*)")
+INLINE = re.compile(
+    r"`(?P<code>[^`]+)`|\*\*(?P<bold>.+?)\*\*|(?<![*\w])\*(?P<italic>[^*\s][^*]*?)\*(?![*\w])"
+    r"|\[(?P<words>[^\]]+)\]\((?P<address>[^)\s]+)\)"
+)
+DEEPEST = 3  # lists in lists, as Word has styles for
+FONT_OF_CODE = "Courier New"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("--toc", action="store_true", help="a table of contents on top")
+    parser.add_argument("--size", choices=("a4", "letter"), default="")
+    parser.add_argument(
+        "--template", default="", help="take styles and margins from this one"
+    )
+    found = parser.parse_args(arguments)
+    if find_spec("docx") is None:
+        sys.exit("write_docx.py needs python-docx: python3 -m pip install python-docx")
+    try:
+        with open(found.source, encoding="utf-8-sig") as file:
+            facts, lines = front(file.read().splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{found.source} cannot be read: {error}")
+    parts = list(blocks(lines))
+    first = next((content[1] for kind, content in parts if kind == "heading"), "")
+    document = begun(found, {"title": first, **facts})
+    folder = os.path.dirname(os.path.abspath(found.source))
+    top = next((part for part in parts if part[0] == "heading"), None)
+    for part in parts:
+        add(document, part, folder)
+        if found.toc and part is top:
+            contents(document)
+    try:
+        document.save(found.target)
+    except OSError as error:
+        sys.exit(f"{found.target} cannot be written: {error}")
+    sys.stdout.write(f"wrote {found.target}\n")
+    return 0
+
+
+def front(lines):
+    """The facts between two lines ---, and the other lines."""
+    if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
+        return {}, lines
+    end = lines.index("---", 1)
+    pairs = (line.partition(":") for line in lines[1:end] if ":" in line)
+    facts = {key.strip().lower(): value.strip().strip("\"'") for key, _, value in pairs}
+    return facts, lines[end + 1 :]
+
+
+def begun(found, facts):
+    """An empty document with its size, its foot and its facts."""
+    import docx
+    from docx.shared import Mm
+
+    try:
+        document = docx.Document(found.template or None)
+    except Exception as error:  # a damaged file fails in many ways
+        sys.exit(f"the template {found.template} cannot be opened: {error}")
+    for element in list(document.element.body):
+        if not element.tag.endswith("}sectPr"):
+            document.element.body.remove(element)
+    section = document.sections[0]
+    if found.size or not found.template:
+        wide, high = (216, 279) if found.size == "letter" else (210, 297)
+        section.page_width, section.page_height = Mm(wide), Mm(high)
+    if not found.template:
+        section.left_margin = section.right_margin = Mm(25)
+        foot = section.footer.paragraphs[0]
+        foot.alignment = 1
+        field(foot, "PAGE")
+    document.core_properties.title = facts.get("title", "")
+    document.core_properties.author = facts.get("author", "")
+    document.core_properties.language = facts.get("lang", "")
+    language(document, facts.get("lang", ""))
+    return document
+
+
+def language(document, name):
+    """What the spelling checker goes by."""
+    from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
+
+    if name:
+        properties = document.styles["Normal"].element.get_or_add_rPr()
+        element = OxmlElement("w:lang")
+        element.set(qn("w:val"), name)
+        properties.append(element)
+
+
+def field(paragraph, code, shown=""):
+    """Something that Word computes: a page number, a table of contents."""
+    from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
+
+    for kind, text in (
+        ("begin", ""),
+        ("", code),
+        ("separate", ""),
+        ("text", shown),
+        ("end", ""),
+    ):
+        run = paragraph.add_run(text if kind == "text" else "")
+        if kind == "text":
+            continue
+        element = OxmlElement("w:fldChar" if kind else "w:instrText")
+        if kind:
+            element.set(qn("w:fldCharType"), kind)
+        else:
+            element.text = f" {code} "
+        run._r.append(element)
+
+
+def contents(document):
+    from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
+
+    shown = "Right-click here and choose Update Field."
+    field(document.add_paragraph(), 'TOC \\o "2-3" \\h \\z \\u', shown)
+    update = OxmlElement("w:updateFields")
+    update.set(qn("w:val"), "true")
+    document.settings.element.append(update)
+
+
+def blocks(lines):
+    """The text as pairs (kind, content)."""
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if not line.strip():
+            at += 1
+        elif line.startswith("```"):
+            end = next(
+                (n for n in range(at + 1, len(lines)) if lines[n].startswith("```")),
+                len(lines),
+            )
+            yield "code", lines[at + 1 : end]
+            at = end + 1
+        elif found := re.match(r"(#{1,6}) +(.*?)\s*#*$", line):
+            yield "heading", (len(found[1]), found[2])
+            at += 1
+        elif found := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
+            yield "picture", (found[1], found[2])
+            at += 1
+        elif line.strip() == "\\newpage":
+            yield "page", ()
+            at += 1
+        else:
+            kind, end = run_of(lines, at)
+            yield kind, lines[at:end]
+            at = end
+
+
+def run_of(lines, at):
+    """Which kind of lines begins here, and where it ends."""
+    line = lines[at]
+    if line.startswith("|"):
+        kind, goes_on = "table", lambda text: text.startswith("|")
+    elif line.startswith(">"):
+        kind, goes_on = "quote", lambda text: text.startswith(">")
+    elif ITEM.match(line):
+        kind, goes_on = "list", lambda text: ITEM.match(text) or text.startswith("  ")
+    else:
+        kind, goes_on = "text", lambda text: not NEW_BLOCK.match(text)
+    end = at + 1
+    while end < len(lines) and lines[end].strip() and goes_on(lines[end]):
+        end += 1
+    return kind, end
+
+
+def add(document, part, folder):
+    kind, content = part
+    if kind == "heading":
+        marked(document.add_heading("", min(content[0], 9)), content[1])
+    elif kind == "text":
+        marked(document.add_paragraph(), " ".join(content))
+    elif kind == "quote":
+        said = " ".join(line.lstrip("> ") for line in content)
+        marked(styled(document, "Intense Quote"), said)
+    elif kind == "code":
+        run = styled(document, "No Spacing").add_run("\n".join(content))
+        run.font.name = FONT_OF_CODE
+    elif kind == "list":
+        add_list(document, content)
+    elif kind == "table":
+        add_table(document, content)
+    elif kind == "page":
+        document.add_page_break()
+    else:
+        picture(document, content, folder)
+
+
+def styled(document, name):
+    """A paragraph in this style, or in the usual one where a template lacks it."""
+    names = {style.name for style in document.styles}
+    return document.add_paragraph(style=name if name in names else None)
+
+
+def marked(paragraph, text):
+    """Write a line with its marks into a paragraph."""
+    at = 0
+    for found in INLINE.finditer(text):
+        paragraph.add_run(text[at : found.start()])
+        at = found.end()
+        if found["words"]:
+            hyperlink(paragraph, found["words"], found["address"])
+            continue
+        run = paragraph.add_run(found["code"] or found["bold"] or found["italic"])
+        run.bold, run.italic = bool(found["bold"]) or None, bool(found["italic"]) or None
+        if found["code"]:
+            run.font.name = FONT_OF_CODE
+    paragraph.add_run(text[at:])
+    for run in list(paragraph.runs):
+        if not run.text and len(run._r) == 0:
+            run._r.getparent().remove(run._r)
+
+
+def hyperlink(paragraph, words, address):
+    from docx.opc.constants import RELATIONSHIP_TYPE
+    from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
+    from docx.shared import RGBColor
+
+    element = OxmlElement("w:hyperlink")
+    id_ = paragraph.part.relate_to(address, RELATIONSHIP_TYPE.HYPERLINK, is_external=True)
+    element.set(qn("r:id"), id_)
+    run = paragraph.add_run(words)
+    run.font.underline = True
+    run.font.color.rgb = RGBColor(0x0B, 0x57, 0xD0)
+    element.append(run._r)
+    paragraph._p.append(element)
+
+
+def add_list(document, lines):
+    """Lines that stand deeper are lists in the item above."""
+    margins, numbers = [], {}
+    paragraph = None
+    for line in lines:
+        found = ITEM.match(line)
+        if not found:
+            marked(paragraph, " " + line.strip())
+            continue
+        margin = len(found[1])
+        while margins and margin < margins[-1]:
+            numbers.pop(len(margins), None)
+            margins.pop()
+        if not margins or margin > margins[-1]:
+            margins.append(margin)
+        level = min(len(margins), DEEPEST)
+        numbered = found[2][0].isdigit()
+        name = (
+            f"List {'Number' if numbered else 'Bullet'}{f' {level}' if level > 1 else ''}"
+        )
+        paragraph = styled(document, name)
+        marked(paragraph, found[3])
+        if numbered:
+            if len(margins) not in numbers:
+                numbers[len(margins)] = begin_anew(document, name)
+            number(paragraph, numbers[len(margins)])
+
+
+def begin_anew(document, style):
+    """A numbering of its own: those of one style would else be one list."""
+    names = {each.name for each in document.styles}
+    properties = document.styles[style].element.pPr if style in names else None
+    if properties is None or properties.numPr is None:
+        return None
+    numbering = document.part.numbering_part.numbering_definitions._numbering
+    of_style = numbering.num_having_numId(properties.numPr.numId.val)
+    made = numbering.add_num(of_style.abstractNumId.val)
+    made.add_lvlOverride(ilvl=0).add_startOverride(1)
+    return made.numId
+
+
+def number(paragraph, id_):
+    if id_ is not None:
+        properties = paragraph._p.get_or_add_pPr().get_or_add_numPr()
+        properties.get_or_add_ilvl().val = 0
+        properties.get_or_add_numId().val = id_
+
+
+def add_table(document, lines):
+    from docx.oxml import OxmlElement
+
+    rows = [cells(line) for line in lines]
+    rule = (
+        rows[1]
+        if len(rows) > 1 and all(re.fullmatch(r":?-+:?", c) for c in rows[1])
+        else []
+    )
+    rows = [row for row in rows if row is not rule]
+    columns = max(map(len, rows))
+    names = {style.name for style in document.styles}
+    style = next((n for n in ("Light Grid Accent 1", "Table Grid") if n in names), None)
+    table = document.add_table(len(rows), columns, style)
+    for n, row in enumerate(rows):
+        for at, text in enumerate(row):
+            paragraph = table.cell(n, at).paragraphs[0]
+            marked(paragraph, text)
+            if at < len(rule) and rule[at].endswith(":"):
+                paragraph.alignment = 2
+        # A row that is cut by the end of a page cannot be read.
+        table.rows[n]._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
+    if rule:
+        table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
+    document.add_paragraph(style="No Spacing" if "No Spacing" in names else None)
+
+
+def cells(line):
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def picture(document, content, folder):
+    from docx.oxml.ns import qn
+
+    section = document.sections[0]
+    room = section.page_width - section.left_margin - section.right_margin
+    try:
+        shape = document.add_picture(os.path.join(folder, content[1]))
+    except Exception as error:  # whatever the library thinks of it
+        sys.exit(f"the picture {content[1]} cannot be used: {error!r}")
+    if shape.width > room:
+        shape.height, shape.width = int(shape.height * room / shape.width), room
+    shape._inline.find(qn("wp:docPr")).set("descr", content[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

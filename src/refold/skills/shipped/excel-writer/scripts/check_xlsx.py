@@ -1,0 +1,147 @@
+"""Open a workbook again and say what is wrong with it.
+
+    python3 check_xlsx.py book.xlsx
+
+Ends with 0 if nothing is. It computes nothing: that a formula is the right one has to be
+checked against the source data.
+"""
+
+import argparse
+import datetime
+import re
+import sys
+import warnings
+from importlib.util import find_spec
+
+ERRORS = ("#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#N/A", "#NUM!", "#NULL!")
+NUMERIC = re.compile(r"-?(0|[1-9]\d*)([.,]\d+)?")
+MANY = 20  # rows, from which a header has to stay in sight
+FEW = 20  # problems of one sheet that are told
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file")
+    found = parser.parse_args(arguments)
+    if find_spec("openpyxl") is None:
+        sys.exit("check_xlsx.py needs openpyxl: python3 -m pip install openpyxl")
+    import openpyxl
+
+    warnings.simplefilter("ignore")  # of parts that openpyxl does not know
+    try:
+        book = openpyxl.load_workbook(found.file)
+        computed = openpyxl.load_workbook(found.file, data_only=True)
+    except Exception as error:  # a damaged file fails in many ways
+        sys.exit(f"{found.file} cannot be opened as a workbook: {error}")
+    count, formulas, unknown = 0, 0, 0
+    for page in book.worksheets:
+        problems = [*of_page(page), *of_cells(page, computed[page.title], book)]
+        count += len(problems)
+        for each in problems[:FEW]:
+            sys.stdout.write(f"wrong: {page.title}: {each}\n")
+        if len(problems) > FEW:
+            sys.stdout.write(f"wrong: {page.title}: and {len(problems) - FEW} more\n")
+        cells = [cell for row in page.iter_rows() for cell in row if cell.data_type == "f"]
+        formulas += len(cells)
+        unknown += sum(computed[page.title][c.coordinate].value is None for c in cells)
+    sys.stdout.write(
+        f"{len(book.worksheets)} sheets: {', '.join(book.sheetnames)}; {formulas} formulas\n"
+    )
+    if unknown:
+        sys.stdout.write(
+            f"{unknown} results are computed when a spreadsheet program opens it\n"
+        )
+    return 1 if count else 0
+
+
+def of_page(page):
+    """What is wrong with a sheet as a whole."""
+    if page.max_row == 1 and page.max_column == 1 and page["A1"].value is None:
+        yield "it is empty"
+        return
+    headers = [cell.value for cell in page[1]]
+    named = [str(value).strip() for value in headers if value not in (None, "")]
+    if len(named) < len(headers):
+        at = next(c.coordinate for c in page[1] if c.value in (None, ""))
+        yield f"{at}: a column without a header"
+    for name in sorted({name for name in named if named.count(name) > 1}):
+        yield f"two columns are called {name!r}"
+    if page.max_row > MANY and not page.freeze_panes:
+        yield f"{page.max_row} rows, and the header is not frozen"
+
+
+def of_cells(page, computed, book):
+    for row in page.iter_rows():
+        for cell in row:
+            value = cell.value
+            if value is None:
+                continue
+            if value in ERRORS or computed[cell.coordinate].value in ERRORS:
+                yield f"{cell.coordinate} holds {computed[cell.coordinate].value or value}"
+            elif cell.data_type == "f":
+                yield from of_formula(cell, page, book)
+            elif isinstance(value, str) and is_number(cell):
+                yield f"{cell.coordinate}: the number {value!r} is kept as text"
+            elif too_narrow(cell, page):
+                yield f"{cell.coordinate}: column {cell.column_letter} is too narrow, it shows ####"
+
+
+def is_number(cell):
+    """Would a person count with it? Text on purpose is formatted as text."""
+    return (
+        cell.number_format != "@" and cell.row > 1 and bool(NUMERIC.fullmatch(cell.value))
+    )
+
+
+def too_narrow(cell, page):
+    if not isinstance(cell.value, int | float | datetime.date) or isinstance(
+        cell.value, bool
+    ):
+        return False
+    dimension = page.column_dimensions.get(cell.column_letter)
+    width = dimension.width if dimension and dimension.width else 8.43
+    shown = "2026-03-31" if isinstance(cell.value, datetime.date) else f"{cell.value:,.0f}"
+    decimals = re.search(r"0\.(0+)", cell.number_format or "")
+    return len(shown) + (len(decimals[1]) + 1 if decimals else 0) > width
+
+
+def of_formula(cell, page, book):
+    from openpyxl.formula import Tokenizer
+
+    text = getattr(cell.value, "text", cell.value)
+    for token in Tokenizer(str(text)).items:
+        if token.type != "OPERAND" or token.subtype != "RANGE":
+            continue
+        sheet, _, area = token.value.rpartition("!")
+        sheet = sheet.strip("'").replace("''", "'") or page.title
+        if "[" in token.value or not re.fullmatch(
+            r"\$?[A-Z]{1,3}\$?\d+(:\$?[A-Z]{1,3}\$?\d+)?", area
+        ):
+            continue  # another file, a name, a whole column
+        if sheet not in book.sheetnames:
+            yield f"{cell.coordinate}: there is no sheet {sheet!r} ({text})"
+            continue
+        cells = cells_of(book[sheet], area.replace("$", ""))
+        if sheet == page.title and cell in cells:
+            yield f"{cell.coordinate} refers to itself ({text})"
+        elif all(each.value is None for each in cells):
+            yield f"{cell.coordinate}: {token.value} is empty ({text})"
+
+
+def cells_of(page, area):
+    from openpyxl.utils import range_boundaries
+
+    left, top, right, bottom = range_boundaries(area)
+    bottom, right = (
+        min(bottom, max(page.max_row, top)),
+        min(right, max(page.max_column, left)),
+    )
+    return [
+        page.cell(row, column)
+        for row in range(top, bottom + 1)
+        for column in range(left, right + 1)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""Templates: `/name <arg>` headings in a skills.md, each with the words it stands for.
+
+    ## /fix <file> <what>
+    Fix {what} in {file}, and nothing else.
+
+`<arg>` has to be given, `[arg]` need not be. The last one takes all that is left of the
+words. Which files there are is `places`' knowledge; who asks for a missing one, a door's.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.names import escaped
+from refold.skills.discovery import content_of
+from refold.skills.places import Place
+
+LARGEST = 256 * 1024  # bytes of a skills.md
+_MOST = 200  # templates of one file
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+/(\S+)(?:[ \t]+(.*?))?[ \t]*#*[ \t]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
+_SLOTS = re.compile(r"(?:<([\w -]{1,40})>|\[([\w -]{1,40})\])\s*")
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
+
+
+class Slot(Struct, frozen=True):
+    name: str
+    needed: bool = True
+
+
+class Template(Struct, frozen=True):
+    """`where` is the file it stands in, for a person."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    text: str
+    where: str
+
+    @property
+    def usage(self) -> str:
+        """As in "<file> [what]"."""
+        return " ".join(f"<{s.name}>" if s.needed else f"[{s.name}]" for s in self.slots)
+
+    @property
+    def about(self) -> str:
+        """Its first line, for a list."""
+        return next((line.strip() for line in self.text.splitlines() if line.strip()), "")
+
+
+def templates(places: Iterable[Place]) -> tuple[tuple[Template, ...], tuple[str, ...]]:
+    """All templates, those that win first, and sentences about what does not count."""
+    taken, problems = dict[str, Template](), list[str]()
+    for place in places:
+        try:
+            content = content_of(place.path, place.bound, LARGEST)
+            text = content.decode("utf-8-sig")
+        except FileNotFoundError:
+            continue
+        except UnicodeDecodeError:
+            problems.append(f"{escaped(place.called)} does not count: it is no UTF-8 text")
+            continue
+        except ToolFailed as error:
+            problems.append(f"{escaped(place.called)} does not count: {error}")
+            continue
+        for each in _parsed(text, place.called, problems):
+            if each.name in taken:
+                problems.append(
+                    f"the template /{each.name} in {escaped(place.called)} does not count: "
+                    f"the one in {escaped(taken[each.name].where)} comes first"
+                )
+            else:
+                taken[each.name] = each
+    return tuple(taken.values()), tuple(problems)
+
+
+def given(template: Template, words: str) -> dict[str, str]:
+    """What the words after `/name` give for each slot. The last slot takes the rest."""
+    found, rest = dict[str, str](), words.strip()
+    for at, slot in enumerate(template.slots):
+        if not rest:
+            break
+        if at == len(template.slots) - 1:
+            found[slot.name], rest = rest, ""
+        elif word := _WORD.match(rest):
+            found[slot.name] = next(part for part in word.groups() if part is not None)
+            rest = rest[word.end() :].strip()
+    return found
+
+
+def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The slots that a person has to be asked for."""
+    return tuple(
+        slot.name
+        for slot in template.slots
+        if slot.needed and not values.get(slot.name, "").strip()
+    )
+
+
+def filled(template: Template, values: Mapping[str, str], words: str = "") -> str:
+    """The template's text with its slots filled.
+
+    `words` are added where the template has no slot to take them. What is filled in is
+    not looked at again: `{x}` in it stays.
+    """
+    names = {slot.name for slot in template.slots}
+
+    def value(found: re.Match[str]) -> str:
+        return values.get(found[1], "") if found[1] in names else found[0]
+
+    text = re.sub(r"\{([\w -]{1,40})\}", value, template.text)
+    more = words.strip() if not template.slots else ""
+    return f"{text}\n\n{more}" if more else text
+
+
+def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
+    for count, (line, name, slots, body) in enumerate(_sections(text)):
+        where = f"{escaped(called)}, line {line}: the template /{escaped(name)[:80]}"
+        if count == _MOST:
+            problems.append(f"{escaped(called)}: only the first {_MOST} templates count")
+            return
+        if not _NAME.fullmatch(name):
+            problems.append(f"{where} does not count: use letters, digits and hyphens")
+        elif (found := _slots(slots)) is None:
+            problems.append(f"{where} does not count: write its arguments as <arg>")
+        elif not body.strip():
+            problems.append(f"{where} does not count: it has no text")
+        else:
+            yield Template(name.lower(), found, body.strip(), called)
+
+
+def _sections(text: str) -> Iterator[tuple[int, str, str, str]]:
+    """Line, name, slots and text of each, as they are written."""
+    head: tuple[int, str, str] | None = None
+    body, fence = list[str](), ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        fenced = _FENCE.match(line)
+        if fenced and (not fence or fenced[1].startswith(fence)):
+            fence = "" if fence else fenced[1]
+        heading = None if fence else _HEADING.fullmatch(line)
+        if heading is None:
+            body.append(line)
+            continue
+        if head:
+            yield *head, "\n".join(body)
+        head, body = (number, heading[1], heading[2] or ""), []
+    if head:
+        yield *head, "\n".join(body)
+
+
+def _slots(written: str) -> tuple[Slot, ...] | None:
+    found, at = list[Slot](), 0
+    while at < len(written):
+        slot = _SLOTS.match(written, at)
+        if slot is None:
+            return None
+        found.append(Slot((slot[1] or slot[2]).strip(), slot[1] is not None))
+        at = slot.end()
+    names = [slot.name for slot in found]
+    return tuple(found) if len(set(names)) == len(names) else None

@@ -1,0 +1,42 @@
+"""The tool with which a model keeps a note for the sessions to come.
+
+What it writes must be the person's own words: whether it is, says the house. Where the
+notes are, and how they are made at the end of a session, is no business of a tool.
+"""
+
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+from msgspec import Meta
+
+from refold.errors import ToolFailed
+from refold.tools.contract import Reply, tool
+from refold.values.shown import Note
+from refold.values.tools import Effect
+
+Place: TypeAlias = Literal["preferences", "person", "facts", "decisions", "corrections"]
+
+
+class Notebook(Protocol):
+    """Notes that outlive the session."""
+
+    async def write(self, section: str, text: str, replaces: str) -> str:
+        """Keep a note, and say in one line what was done.
+
+        Raises `ToolFailed` where the person has not said it, or `replaces` is no note.
+        """
+        ...
+
+
+@tool(Effect.SELF, subject="text")
+async def memory_write(
+    section: Annotated[Place, Meta(description="person: about them, in every project")],
+    text: Annotated[str, Meta(description="one sentence, in the person's own words")],
+    replaces: Annotated[str, Meta(description="the old note, if it is wrong now")] = "",
+    *,
+    memory: Notebook,
+) -> Reply:
+    """Keep a note for later sessions: only what the person told you and will still hold."""
+    if not text.strip():
+        raise ToolFailed("The note is empty: give it as `text`. Nothing was kept.")
+    said = await memory.write(section, text, replaces)
+    return Reply(f"{said} Later sessions will be told.", (Note(said),))

@@ -1,0 +1,78 @@
+"""The tools that find a skill and read it, when there is work that it is about.
+
+Which skills there are, and that nothing outside them is read, is the house's business:
+it gives them as `skills`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Protocol
+
+from anyio import to_thread
+from msgspec import Meta
+
+from refold.errors import ToolFailed
+from refold.tools.contract import Reply, tool
+from refold.tools.rendered import binary_kind
+from refold.tools.texts import written
+from refold.values.shown import Note
+from refold.values.tools import Effect
+
+_MOST = 28_000  # characters: below the length at which the seam cuts
+
+
+class Skills(Protocol):
+    """The skills around one directory. All may wait for a disk: call them from a thread.
+
+    `matching` gives names and descriptions of those that hold every word. `told` gives
+    what a skill says, with the folder it is in and the files it brings; `content` one of
+    these files, and never anything else. Both raise `ToolFailed`.
+    """
+
+    def matching(self, query: str) -> Sequence[tuple[str, str]]: ...
+    def told(self, name: str) -> str: ...
+    def content(self, name: str, file: str) -> bytes: ...
+
+
+@tool(Effect.LOOK)
+async def list_skills(
+    query: Annotated[str, Meta(description="words that all occur in it")] = "",
+    *,
+    skills: Skills,
+) -> Reply:
+    """List the skills there are, with what each is for."""
+    found = await to_thread.run_sync(skills.matching, query)
+    if not found:
+        about = f" about {query!r}" if query.strip() else ""
+        return Reply(f"There are no skills{about}.", (Note(f"no skills{about}"),))
+    lines, length = list[str](), 0
+    for name, description in found:
+        line = f"- {name}: {description}"
+        length += len(line) + 1
+        if length > _MOST:
+            lines.append(f"({len(found) - len(lines)} more: ask with a query)")
+            break
+        lines.append(line)
+    count = f"{len(found)} skill{'' if len(found) == 1 else 's'}"
+    return Reply("\n".join(lines), (Note(count),))
+
+
+@tool(Effect.LOOK, subject="name")
+async def read_skill(
+    name: str,
+    file: Annotated[str, Meta(description="one of its files; else its SKILL.md")] = "",
+    *,
+    skills: Skills,
+) -> Reply:
+    """Read a skill before work of its kind: what to do, and which files it brings."""
+    if not file.strip():
+        text = await to_thread.run_sync(skills.told, name)
+        return Reply(text, (Note(f"read the skill {name}"),))
+    content = await to_thread.run_sync(partial(skills.content, name, file))
+    found = written(content)
+    if found is None:
+        raise ToolFailed(
+            f"{file} is {binary_kind(content)} ({len(content):,} bytes), not text: "
+            "use it by its whole path."
+        )
+    return Reply(found.plain or f"{file} is empty.", (Note(f"read {file} of {name}"),))

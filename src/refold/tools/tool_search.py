@@ -1,0 +1,141 @@
+"""Tools that the model knows only by name: finding them, and calling them.
+
+What is told of every tool with every request costs tokens; what is rarely needed is
+looked up. The list of tools never changes for it, so what a provider has cached of a
+request stays valid. Which tools these are is an agent's business; a call by way of
+`tool_call` is one of the tool itself before anybody judges it.
+"""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from refold.errors import ToolFailed
+from refold.tools.contract import Reply, Tool, tool
+from refold.values.shown import Note
+from refold.values.tools import CALLER, Effect, ToolSpec
+
+_PICK = "select:"
+_LIST = 700  # characters of the list of names; a description may have 1,024
+_GIST = 60  # of what is told of each
+_MOST = 20
+_HALF, _ALIKE = 50.0, 80.0  # of 100
+_HOW = f"Call one as {CALLER}(name, arguments)."
+
+
+@tool(Effect.SELF)
+async def tool_search(
+    query: Annotated[str, Meta(description="keywords, or select:NAME,NAME")],
+    limit: Annotated[int, Meta(ge=1, le=_MOST)] = 5,
+    *,
+    deferred: Sequence[ToolSpec],
+) -> Reply:
+    """Find more tools and read their schemas; tool_call calls them."""
+    wanted = query.strip()
+    if wanted.startswith(_PICK):
+        found = _picked(wanted.removeprefix(_PICK), deferred)
+    else:
+        found = _ranked(wanted, deferred)[:limit]
+    if not found:
+        raise ToolFailed(f"No tool is about {query!r}. {_there_are(deferred)}")
+    names = ", ".join(spec.name for spec in found)
+    return Reply("\n\n".join([*map(_told, found), _HOW]), (Note(f"found {names}"),))
+
+
+@tool(Effect.SELF)
+async def tool_call(
+    name: str, arguments: dict[str, Any], *, deferred: Sequence[ToolSpec]
+) -> Reply:
+    """Call a tool that tool_search found, with arguments as its schema says."""
+    raise ToolFailed(_unknown(name, deferred))
+
+
+def finding(deferred: Sequence[Tool]) -> tuple[Tool, ...]:
+    """The two tools that reach the `deferred` ones, told of their names. None for none."""
+    if not deferred:
+        return ()
+    listed = "; ".join(_listed([each.spec for each in deferred]))
+    about = f"{tool_search.spec.description} There are: {listed}."
+    return (
+        replace(tool_search, spec=replace(tool_search.spec, description=about)),
+        tool_call,
+    )
+
+
+def _picked(names: str, deferred: Sequence[ToolSpec]) -> list[ToolSpec]:
+    known = {spec.name: spec for spec in deferred}
+    wanted = [name for each in names.split(",") if (name := each.strip())]
+    for name in wanted:
+        if name not in known:
+            raise ToolFailed(_unknown(name, deferred))
+    return [known[name] for name in dict.fromkeys(wanted)]
+
+
+def _ranked(query: str, deferred: Sequence[ToolSpec]) -> list[ToolSpec]:
+    words = query.casefold().replace("_", " ").split()
+    scored = [(_score(words, spec), spec) for spec in deferred]
+    best = sorted(scored, key=lambda each: -each[0])
+    return [spec for score, spec in best if score >= _HALF]
+
+
+def _score(words: Sequence[str], spec: ToolSpec) -> float:
+    """How much a tool is about these words: the mean of each one's likeness to it."""
+    from rapidfuzz import fuzz, process
+
+    name = spec.name.casefold().replace("_", " ").split()
+    about = spec.description.casefold().split()
+
+    def alike(word: str) -> float:
+        if word in name:
+            return 100.0
+        in_name = process.extractOne(word, name, scorer=fuzz.ratio)
+        in_words = process.extractOne(word, about, scorer=fuzz.ratio)
+        likeness = max(
+            in_name[1] if in_name else 0.0, in_words[1] * 0.9 if in_words else 0.0
+        )
+        return likeness if likeness >= _ALIKE * 0.9 else 0.0
+
+    return sum(map(alike, words)) / len(words) if words else 0.0
+
+
+def _told(spec: ToolSpec) -> str:
+    return f"{spec.name}: {spec.description}\narguments: {bytes(spec.parameters).decode()}"
+
+
+def _listed(specs: Sequence[ToolSpec]) -> Iterator[str]:
+    """Each with its gist while there is room, then names, then how many more."""
+    room = _LIST
+    for at, spec in enumerate(specs):
+        gist = f"{spec.name} ({_gist(spec.description)})"
+        line = gist if len(gist) <= room - 12 * (len(specs) - at) else spec.name
+        if len(line) > room:
+            yield f"and {len(specs) - at} more"
+            return
+        room -= len(line) + 2
+        yield line
+
+
+def _gist(description: str) -> str:
+    first = description.split(". ")[0].rstrip(".")
+    words = "".join(c if c.isprintable() else " " for c in first)
+    return words if len(words) <= _GIST else f"{words[: _GIST - 1].rstrip()}…"
+
+
+def _unknown(name: str, deferred: Sequence[ToolSpec]) -> str:
+    names = [spec.name for spec in deferred]
+    if name in names:
+        return (
+            f"{name} was not called: give its arguments as one object, as its schema says."
+        )
+    near = get_close_matches(name, names, n=1)
+    guess = f"Did you mean {near[0]!r}? " if near else ""
+    return f"There is no tool {name!r} to be called so. {guess}{_there_are(deferred)}"
+
+
+def _there_are(deferred: Sequence[ToolSpec]) -> str:
+    names = [spec.name for spec in deferred]
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"There are: {', '.join(names[:_MOST]) or 'none'}{more}."

@@ -1,0 +1,61 @@
+"""What happened beside the talk, in one line each. Pure."""
+
+import os
+from collections.abc import Sequence
+
+from refold.journal.events import Compacted
+from refold.journal.fold import View
+from refold.journal.talk import told_size
+from refold.views.cells import cut
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, line
+
+_NAMED = 3  # files
+_LONGEST = 60  # cells of words that wait
+
+
+def shortened(event: Compacted, view: View, assumed: int) -> Line:
+    """That the talk was made shorter. `assumed` is the window where nobody knows it."""
+    count = event.dropped
+    match event.kind:
+        case "prune":
+            what = f"{count} old {_many('result', count)} became {_many('line', count)}"
+        case "full":
+            what = f"{count} {_many('message', count)} became a summary"
+        case "trim":
+            why = f" ({visible(event.reason)})" if event.reason else ""
+            what = f"{count} old {_many('message', count)} left out, without a summary{why}"
+    before, after = (_percent(size, view, assumed) for size in (event.before, event.after))
+    style = "warn" if event.kind == "trim" else "dim"
+    return line(f"the talk was made shorter: {what}, {before} -> {after} of window", style)
+
+
+def changed_elsewhere(files: Sequence[tuple[str, str]]) -> str:
+    named = ", ".join(
+        f"{on_one_line(os.path.basename(path))} ({how})" for path, how in files[:_NAMED]
+    )
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return f"Somebody else changed files meanwhile, and the model is told: {named}{more}"
+
+
+def kept_words(view: View) -> Sequence[str]:
+    """What was said before a stop and nobody has heard: it waits for somebody to go on."""
+    return [w.said.words for w in view.talk.unheard if w.seq < view.turn.stop]
+
+
+def not_heard(view: View) -> str:
+    """The same for a screen, and what can be done about it; "" where there is nothing."""
+    if not (kept := kept_words(view)):
+        return ""
+    words = cut(on_one_line(" / ".join(kept)), _LONGEST)
+    return f"Not heard yet: {words}. Your next words or Enter send it."
+
+
+def _percent(size: int, view: View, assumed: int) -> str:
+    window = view.talk.briefed.window or assumed
+    told = (size + told_size(view.talk.briefed)) / view.talk.ratio
+    return f"{round(100 * told / window)}%"
+
+
+def _many(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"

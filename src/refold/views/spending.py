@@ -1,0 +1,168 @@
+"""What a session has cost: by turn, by model and by what for. Pure.
+
+Read from the entries of a journal, for a view keeps sums only. A price that is not
+known is said as unknown, and never counted as nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from refold.journal.events import (
+    Distilled,
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    Reserved,
+    Said,
+    Settled,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.values.usage import Spent, Usage
+from refold.views.cells import cells, cut
+from refold.views.counts import spent_row
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, line
+
+MAIN = "main"  # the talk itself; what is asked beside it has a purpose of its own
+MEMORY = "memory"
+
+
+class TurnCost(Struct, frozen=True):
+    """`seq` 0: between turns."""
+
+    seq: int
+    words: str = ""  # that began it
+    outcome: str = ""  # "": it is under way
+    spent: Spent = Spent()
+
+
+class Spending(Struct, frozen=True):
+    spent: Spent = Spent()
+    by_model: Mapping[str, Spent] = {}
+    by_purpose: Mapping[str, Spent] = {}
+    turns: tuple[TurnCost, ...] = ()
+
+
+class _Ledger:
+    """Takes the entries in, one after the other."""
+
+    def __init__(self) -> None:
+        self.turns: list[TurnCost] = []
+        self.models, self.purposes = dict[str, Spent](), dict[str, Spent]()
+        self.spent = Spent()
+        self._words: dict[int, str] = {}
+        self._reserved: dict[int, str] = {}
+        self._under_way = False
+
+    def hear(self, entry: Entry) -> None:
+        match entry.event:
+            case Said(words):
+                self._words[entry.seq] = words
+            case TurnStarted(cause, why):
+                words = "(continued)" if why == "continue" else self._words.get(cause, "")
+                self.turns.append(TurnCost(entry.seq, words))
+                self._under_way = True
+            case TurnEnded(outcome):
+                self._change(outcome=outcome)
+                self._under_way = False
+            case Reserved(purpose):
+                self._reserved[entry.seq] = purpose
+            case _:
+                self._paid(entry.event)
+
+    def _paid(self, event: object) -> None:
+        match event:
+            case ModelAnswered(usage=usage, model=model, cost=cost):
+                self._pay(MAIN, model, usage, cost)
+            case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
+                self._pay(MAIN, model, usage, cost)
+            case Settled(reserved, Usage() as usage, model, cost):
+                self._pay(self._reserved.get(reserved, "other"), model, usage, cost)
+            case Distilled(usage=Usage() as usage, model=model, cost=cost):
+                self._pay(MEMORY, model, usage, cost)
+            case _:
+                return
+
+    def _pay(self, purpose: str, model: str, usage: Usage, cost: float | None) -> None:
+        self.spent = self.spent.plus(usage, cost)
+        for sums, key in ((self.models, model), (self.purposes, purpose)):
+            sums[key] = sums.get(key, Spent()).plus(usage, cost)
+        if not self._under_way and (not self.turns or self.turns[-1].seq):
+            self.turns.append(TurnCost(0, "(between turns)"))
+        self._change(spent=self.turns[-1].spent.plus(usage, cost))
+
+    def _change(self, **changed: Any) -> None:
+        if self.turns:
+            self.turns[-1] = msgspec.structs.replace(self.turns[-1], **changed)
+
+
+def spending(entries: Iterable[Entry]) -> Spending:
+    ledger = _Ledger()
+    for entry in entries:
+        ledger.hear(entry)
+    return Spending(ledger.spent, ledger.models, ledger.purposes, tuple(ledger.turns))
+
+
+def spending_lines(
+    found: Spending, full: str = "", room: int = 80, *, turns: bool = False
+) -> list[Line]:
+    """By model, by what for, and with `turns` by turn too; `full` says how full the window is."""
+    if not found.spent.answers:
+        return [line("Nothing has been used yet.")]
+    out = list(_turns(found, room)) if turns else []
+    several = len(found.by_purpose) > 1
+    for table in (found.by_model, *([found.by_purpose] if several else [])):
+        out += [line("")] if out else []
+        out += _table(table)
+    if len(found.by_model) > 1 or several:
+        out.append(line(f"in all  {spent_row(found.spent)}"))
+    return [*out, line(full, "dim")] if full else out
+
+
+def spending_document(found: Spending, *, turns: bool = True) -> dict[str, object]:
+    by_turn = [
+        {"turn": each.seq, "words": each.words, "outcome": each.outcome, **_sum(each.spent)}
+        for each in found.turns
+    ]
+    return {
+        "type": "cost",
+        **_sum(found.spent),
+        "models": [{"model": name, **_sum(s)} for name, s in found.by_model.items()],
+        "purposes": [{"purpose": name, **_sum(s)} for name, s in found.by_purpose.items()],
+        **({"turns": by_turn} if turns else {}),
+    }
+
+
+def _sum(spent: Spent) -> dict[str, object]:
+    return {
+        "calls": spent.answers, "usage": msgspec.to_builtins(spent.usage),
+        "cost": spent.cost,  # None is not zero
+        "known_cost": spent.dollars, "unpriced": spent.unpriced,
+    }  # fmt: skip
+
+
+def _table(sums: Mapping[str, Spent]) -> Iterator[Line]:
+    wide = max(cells(on_one_line(name) or "?") for name in sums)
+    for name, spent in sums.items():
+        shown = on_one_line(name) or "?"
+        yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
+
+
+def _turns(found: Spending, room: int) -> Iterator[Line]:
+    number = 0
+    for each in found.turns:
+        number += bool(each.seq)
+        head = f"{number:>3}  " if each.seq else "     "
+        words = " ".join(visible(each.words).split())
+        yield (("dim", head), ("person", cut(words, room - len(head))))
+        yield line(f"     {spent_row(each.spent)}{_state(each)}")
+
+
+def _state(turn: TurnCost) -> str:
+    if not turn.seq or turn.outcome in ("answered", "final"):
+        return ""
+    return f" · {turn.outcome.replace('_', ' ') or 'under way'}"

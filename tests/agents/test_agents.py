@@ -1,0 +1,250 @@
+"""Agents as values: found by name, given what they may use, and never more."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.agents.given import Given, defer, told_size, tools_of
+from refold.agents.profile import EVERY, LOOKING, Profile, unused_preset
+from refold.agents.registry import every, find
+from refold.errors import BadInput
+from refold.permissions.rules import Rule
+from refold.tools.builtin import builtin
+from refold.tools.contract import Reply, Tool, tool
+from refold.tools.finish import finish
+from refold.tools.tool_search import tool_call
+from refold.values.tools import Effect, ToolSpec
+
+# Whoever changes a prompt gives it the next version here and in its file.
+PROMPTS = {
+    "code": (1, "ce93892bbc5f"),
+    "explore": (1, "0b1101c340ad"),
+    "plan": (1, "51acac5852c0"),
+    "research": (1, "32f6619cac13"),
+    "review": (1, "d5b8e2610959"),
+}
+CHANGING = {Effect.CHANGE, Effect.RUN}
+
+
+@tool(Effect.LOOK)
+async def plugged(path: str) -> Reply:
+    """A tool of a plug-in."""
+    return Reply(path)
+
+
+def of_effect(effect: Effect, name: str = "plugged") -> Tool:
+    return replace(plugged, effect=effect, spec=replace(plugged.spec, name=name))
+
+
+PLUGGED = tuple(of_effect(e, f"mcp__server__{e.value}") for e in Effect)
+TOOLS = (*builtin(), finish, *PLUGGED)
+
+
+def names(tools: tuple[Tool, ...]) -> list[str]:
+    return [tool.spec.name for tool in tools]
+
+
+def test_these_agents_are_built_in() -> None:
+    assert [agent.name for agent in every()] == [
+        "main", "code", "explore", "plan", "research", "review",
+    ]  # fmt: skip
+
+
+def test_a_prompt_that_changed_has_a_new_version() -> None:
+    told = {a.name: (a.version, digest(a.prompt)) for a in every() if a.prompt}
+
+    assert told == PROMPTS
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+@pytest.mark.parametrize("agent", every(), ids=lambda a: a.name)
+def test_what_is_told_of_an_agent_is_short(agent: Profile) -> None:
+    assert 0 < len(agent.description) <= 100
+    assert len(agent.prompt) <= 1200
+
+
+@pytest.mark.parametrize("agent", every(), ids=lambda a: a.name)
+def test_every_agent_is_in_the_page(agent: Profile) -> None:
+    page = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8")
+    works = {"main": "you", "child": "another agent", "both": "both"}[agent.use]
+
+    assert f"| `{agent.name}` | {works} | {agent.description} | `{agent.role}` |" in page
+
+
+@pytest.mark.parametrize("name", ["review", "Review", " REVIEW "])
+def test_names_know_no_capitals(name: str) -> None:
+    assert find(name).name == "review"
+
+
+def test_general_is_another_name_of_code() -> None:
+    assert find("General") == find("code")
+
+
+def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
+    with pytest.raises(BadInput) as error:
+        find("explorer")
+
+    assert str(error.value) == (
+        "there is no agent 'explorer'. Did you mean 'explore'? "
+        "There are main, code, explore, plan, research, review"
+    )
+
+
+@pytest.mark.parametrize(("name", "use"), [("code", "main"), ("main", "child")])
+def test_who_works_only_for_one_is_not_found_for_the_other(name: str, use: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} works only for"):
+        find(name, use)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("agent", every(), ids=lambda a: a.name)
+def test_every_agent_can_think(agent: Profile) -> None:
+    assert "think" in names(tools_of(agent, TOOLS).active)
+
+
+def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> None:
+    given = tools_of(find("main"), TOOLS)
+
+    assert names(given.deferred) == ["apply_patch", "notebook_edit"]
+    assert {*names(given.active), *names(given.deferred)} == {
+        *names(TOOLS), "tool_search", "tool_call",
+    }  # fmt: skip
+
+
+def test_a_child_plans_nothing_with_a_person() -> None:
+    has = {*names(tools_of(find("code"), TOOLS).active)}
+
+    assert not has & {"enter_plan_mode", "exit_plan_mode"}
+    assert {"bash", "write_file", "edit_file"} <= has
+
+
+@pytest.mark.parametrize("name", ["explore", "plan", "research", "review"])
+def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None:
+    agent = find(name)
+
+    active, deferred = tools_of(agent, TOOLS)
+
+    assert agent.only_looks
+    assert {tool.effect for tool in (*active, *deferred)} & CHANGING == set()
+    assert {"read_file", "grep"} <= {*names(active)}
+
+
+@pytest.mark.parametrize("name", ["explore", "plan", "research", "review"])
+@pytest.mark.parametrize("pattern", ["*", "mcp__*", "bash", "mcp__server__change"])
+def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: str) -> None:
+    """Not even where a plug-in's tool has the name of one that looks."""
+    wide = replace(find(name), tools=(pattern,), deferred=(pattern,))
+    every_tool = (*TOOLS, of_effect(Effect.CHANGE, "grep"), of_effect(Effect.RUN, "think"))
+
+    active, deferred = tools_of(wide, every_tool)
+
+    assert {tool.effect for tool in (*active, *deferred)} & CHANGING == set()
+
+
+def test_only_research_may_reach_the_network() -> None:
+    reaching = [a.name for a in every() if a.only_looks and Effect.NET in a.effects]
+
+    assert reaching == ["research"]
+    fetch = of_effect(Effect.NET, "web_fetch")
+    post = of_effect(Effect.NET, "web_post")
+    given = tools_of(find("research"), (*TOOLS, fetch, post)).active
+    assert ("web_fetch" in names(given), "web_post" in names(given)) == (True, False)
+
+
+def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:
+    agent = Profile(
+        name="mine",
+        description="Mine.",
+        tools=("read_f*", "mcp__*"),
+        deferred=("mcp__server__l*",),
+        without=("mcp__server__run",),
+        effects=EVERY - {Effect.NET},
+    )
+
+    given = tools_of(agent, TOOLS)
+
+    assert names(given.active) == [
+        "read_file",
+        *("mcp__server__change", "mcp__server__ask", "mcp__server__self"),
+        *("tool_search", "tool_call"),
+    ]
+    assert names(given.deferred) == ["mcp__server__look"]
+
+
+def test_without_deferred_tools_there_is_nothing_to_find_them_with() -> None:
+    assert tools_of(Profile(name="mine", description="."), (plugged,)) == Given((plugged,))
+
+
+def test_where_somebody_else_took_the_name_everything_is_told_whole() -> None:
+    theirs = replace(plugged, spec=replace(plugged.spec, name="tool_call"))
+    agent = Profile(name="mine", description=".", deferred=("plugged",))
+
+    assert tools_of(agent, (theirs, plugged)) == Given((theirs, plugged))
+
+
+def test_rules_of_an_agent_only_narrow() -> None:
+    agent = Profile(
+        name="mine",
+        description=".",
+        ask=("bash(git push *)",),
+        deny=("edit_file(docs/**)",),
+    )
+
+    assert agent.rules == (
+        Rule("ask", "bash", "git push *", "agent mine"),
+        Rule("deny", "edit_file", "docs/**", "agent mine"),
+    )
+
+
+def test_a_rule_that_is_none_says_so() -> None:
+    with pytest.raises(BadInput, match="is no permission rule"):
+        _ = Profile(name="mine", description=".", deny=("no rule",)).rules
+
+
+def test_who_plans_works_in_plan_mode_and_hands_over() -> None:
+    plan = find("plan")
+
+    assert (plan.mode, plan.then) == ("plan", "main")
+    assert "exit_plan_mode" in names(tools_of(plan, TOOLS).active)
+
+
+def test_a_preset_for_an_agent_with_words_of_its_own_is_said_to_be_unused() -> None:
+    assert unused_preset(find("main"), "work") == ""
+    assert unused_preset(find("review"), "") == ""
+    assert unused_preset(find("review"), "work") == (
+        "the preset 'work' is not used: the agent review has a prompt of its own"
+    )
+
+
+def of_size(letters: int) -> Tool:
+    spec = ToolSpec("t", "x" * (letters - 3), Raw(b"{}"))
+    return replace(tool_call, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "window", "deferred"),
+    [
+        ((400,), 1_000, False),  # exactly a tenth
+        ((401,), 1_000, True),
+        ((200, 201), 1_000, True),
+        ((12_800,), 0, False),
+        ((12_801,), 0, True),
+        ((), 1_000, False),
+    ],
+)
+def test_many_tools_are_deferred_when_they_would_fill_a_tenth_of_the_window(
+    sizes: tuple[int, ...], window: int, deferred: bool
+) -> None:
+    tools = tuple(map(of_size, sizes))
+
+    assert defer(tools, window) == (Given((), tools) if deferred else Given(tools))
+    assert [told_size(each.spec) for each in tools] == [*sizes]
+
+
+def test_who_looks_may_look_ask_and_keep_notes() -> None:
+    assert {effect.value for effect in LOOKING} == {"look", "ask", "self"}

@@ -1,0 +1,92 @@
+"""The model of an agent: by its role, and called in the way that the agent acts."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Struct, convert
+
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.models import Models, Traits
+from refold.provider.port import CallDelta, Delta, Provider, Request
+from refold.testing.scripted import ScriptedProvider
+from refold.tools.notebook_edit import notebook_edit
+from refold.tools.read import read_file
+from refold.tools.think import think
+from refold.tools.tool_search import finding
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text
+
+ROLES = {"main": "anthropic/big", "judge": "openai/strict"}
+REQUEST = Request(Log([Spoken(1, Message("user", (Text("Go."),)))]), tools=(think.spec,))
+CALL = '<tool_call>{"name": "think", "arguments": {"thought": "Well."}}</tool_call>'
+
+
+class Asked(Struct):
+    provider: Provider | None = None
+    model: str = ""
+    script: Path | None = None
+    record: Path | None = None
+    replay: Path | None = None
+
+
+def models(asked: Asked, roles: dict[str, str] = ROLES) -> Models:
+    settings = convert({"models": roles}, Settings)
+    keys = {"ANTHROPIC_API_KEY": "sk-ant-none", "OPENAI_API_KEY": "sk-none"}
+    environ = {"HOME": "/nowhere", **keys}
+    return Models(settings, paths(environ), environ, {}, asked)
+
+
+def heard(provider: Provider) -> list[Delta]:
+    async def listen() -> list[Delta]:
+        found: AsyncGenerator[Delta, None] = provider.stream(REQUEST)
+        return [delta async for delta in found]
+
+    return anyio.run(listen)
+
+
+@pytest.mark.parametrize(
+    ("role", "asked", "name"),
+    [
+        ("main", "", "anthropic/big"),
+        ("judge", "", "openai/strict"),
+        ("small", "", "anthropic/big"),  # none is set for it
+        ("judge", "anthropic/mine", "anthropic/mine"),
+        ("main", "judge", "openai/strict"),
+    ],
+)
+def test_an_agent_has_the_model_of_its_role_unless_a_person_named_one(
+    role: str, asked: str, name: str
+) -> None:
+    assert models(Asked(model=asked)).default(role) == name
+
+
+def test_in_words_a_model_is_told_tools_as_text_and_its_calls_are_read() -> None:
+    model = ScriptedProvider(CALL)
+
+    deltas = heard(models(Asked(model)).provider("script/own", in_words=True))
+
+    assert (model.heard[0].tools, "think(" in model.heard[0].system) == ((), True)
+    assert [d.name for d in deltas if isinstance(d, CallDelta) and d.name] == ["think"]
+
+
+def test_else_it_is_given_them_as_they_are() -> None:
+    model = ScriptedProvider("Well.")
+
+    heard(models(Asked(model)).provider("script/own"))
+
+    assert model.heard[0].tools == (think.spec,)
+
+
+def test_a_small_model_is_offered_nothing_to_find_tools_with() -> None:
+    given = (read_file, *finding((notebook_edit,)))
+
+    assert [t.spec.name for t in Traits(small=True).tools(given)] == ["read_file", "finish"]
+
+
+def test_it_is_the_same_one_in_every_turn_so_nothing_is_told_anew() -> None:
+    found = models(Asked(ScriptedProvider()))
+
+    assert found.provider("x", in_words=True) is found.provider("x", in_words=True)

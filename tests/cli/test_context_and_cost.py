@@ -1,0 +1,124 @@
+"""`refold context` and `refold cost`: read a session that is being written, and write nothing."""
+
+import json
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.cli.main import main
+from refold.journal.home import Home
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Reply, ScriptedProvider
+from refold.values.usage import Usage
+from tests.kernel.house import WEATHER, world
+
+ID = "20260101-000000-abcd"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def journal() -> Path:
+    return Path(os.environ["REFOLD_HOME"]) / "sessions" / ID / "events.jsonl"
+
+
+def while_it_runs(place: Path, *arguments: str) -> int:
+    """What the door says of a session whose pen is held here."""
+    script = ScriptedProvider([WEATHER], Reply("Rain.", usage=Usage(300, 0, 0, 7)))
+    given = world(script, model="m/one", system="You are one. " * 40, window=2_000)
+
+    async def story() -> int:
+        home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+        record = Recorder(home.store(ID), clock=lambda: 0.0)
+        async with await Session.open(
+            record, lambda _: given, directory=str(place), id_=ID
+        ) as it:
+            await it.inbox.say("Will it rain?")
+            await it.go()
+            before = journal().read_bytes()
+            code = main(arguments)
+            assert journal().read_bytes() == before
+            return code
+
+    return anyio.run(story)
+
+
+def test_the_newest_session_here_is_told_by_part(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert while_it_runs(place, "context") == 0
+
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0].startswith("m/one · about 3")
+    named = [row.split()[0] for row in rows[2:-1]]
+    assert named == ["prompt", "tools", "words", "answers", "tool", "tool", "free"]
+    assert rows[-1] == "counted by the provider at its last answer: 307"
+
+
+def test_a_program_reads_the_same_as_one_document(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert while_it_runs(place, "context", ID[:17], "--json") == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["session_id"] == ID
+    assert (document["window"], document["counted"]) == (2_000, 307)
+    assert document["used"] == sum(part["tokens"] for part in document["parts"])
+    assert document["used"] == pytest.approx(307, rel=0.1)
+    assert [tool["name"] for tool in document["tools"]] == ["weather", "book"]
+
+
+def test_what_it_cost_is_told_by_model_and_by_turn(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert while_it_runs(place, "cost", "--turns") == 0
+
+    assert capsys.readouterr().out == (
+        "  1  Will it rain?\n"
+        "     310 in · 23 out · price unknown\n"
+        "\n"
+        "m/one  310 in · 23 out · price unknown\n"
+    )
+
+
+def test_an_unknown_price_is_null_in_the_document(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert while_it_runs(place, "cost", "--json") == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert (document["cost"], document["unpriced"], document["calls"]) == (None, 2, 2)
+    assert document["purposes"][0]["purpose"] == "main"
+    assert "turns" not in document
+
+
+@pytest.mark.parametrize("door", ["context", "cost"])
+def test_a_damaged_journal_is_told_as_far_as_it_is_whole(
+    place: Path, capsys: pytest.CaptureFixture[str], door: str
+) -> None:
+    while_it_runs(place, door)
+    whole = capsys.readouterr().out
+    lines = journal().read_bytes().splitlines(keepends=True)
+    journal().write_bytes(
+        b"".join([*lines[:-1], lines[-1].replace(b"answered", b"Answered")])
+    )
+
+    code = main([door, ID])
+
+    told = capsys.readouterr()
+    assert (code, told.out) == (1, whole)
+    assert told.err.startswith("refold: ")
+
+
+@pytest.mark.parametrize("door", ["context", "cost"])
+def test_where_no_session_was_started_that_is_said(
+    place: Path, capsys: pytest.CaptureFixture[str], door: str
+) -> None:
+    assert main([door]) == 1
+    assert "no session was started in" in capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""What a program orders about the talk, its budget and its agent, and what it is told of it."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.app import App
+from refold.cli.desk import Desk
+from refold.cli.orders import order_in
+from refold.config.load import load
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.journal.events import (
+    AgentChosen,
+    BudgetSet,
+    CompactAsked,
+    Compacted,
+    Distilled,
+    Ended,
+    Entry,
+    Event,
+    FilesFound,
+    Reserved,
+    Said,
+    Settled,
+)
+from refold.journal.frame import Frame
+from refold.session.session import Session
+from refold.testing.scripted import ScriptedProvider
+from refold.values.budget import Budget
+from refold.values.control import Todos
+from refold.values.todos import Todo
+from refold.values.usage import Usage
+from refold.views.stream import Document, documents
+from refold.wishes import Wishes
+
+
+@asynccontextmanager
+async def desk(here: Path) -> AsyncGenerator[tuple[Desk, Session]]:
+    places = paths(os.environ)
+    settings = load(places.settings, os.environ, {}).settings
+    app = App(
+        settings,
+        places,
+        os.environ,
+        Wishes(directory=here, provider=ScriptedProvider("Hi.")),
+    )
+    try:
+        _, session = await app.start()
+        async with session:
+            yield Desk(app, session), session
+    finally:
+        await app.aclose()
+
+
+def obeyed(here: Path, *orders: bytes) -> list[Event]:
+    """What stands in the journal after these orders, but for how it begins."""
+
+    async def story() -> list[Event]:
+        async with desk(here) as (at, session):
+            before = session.view.seq
+            for order in orders:
+                await at.obey(order_in(order))
+            return [entry.event for entry in await session.record.entries()][before:]
+
+    return anyio.run(story)
+
+
+@pytest.mark.parametrize(
+    ("order", "event"),
+    [
+        (b'{"type":"steer","text":"this"}', Said("this", "person", "now")),
+        (b'{"type":"queue","text":"that","client_key":"k"}',
+         Said("that", "person", "next", "k")),
+        (b'{"type":"budget","dollars":2.5,"calls":9}', BudgetSet(Budget(2.5, None, 9))),
+        (b'{"type":"budget"}', BudgetSet(Budget())),
+        (b'{"type":"set_agent","agent":"review"}', AgentChosen("review")),
+    ],
+)  # fmt: skip
+def test_an_order_becomes_an_event(tmp_path: Path, order: bytes, event: Event) -> None:
+    assert obeyed(tmp_path, order) == [event]
+
+
+def test_the_talk_is_made_shorter_on_order(tmp_path: Path) -> None:
+    async def story() -> list[Event]:
+        async with desk(tmp_path) as (at, session):
+            await session.inbox.say("hello")
+            await session.go()
+            before = session.view.seq
+            await at.obey(order_in(b'{"type":"compact","kind":"prune"}'))
+            return [entry.event for entry in await session.record.entries()][before:]
+
+    asked, made = anyio.run(story)
+
+    assert asked == CompactAsked("prune")
+    assert isinstance(made, Compacted)
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        (b'{"type":"compact"}', "nothing has been said that could be told shorter"),
+        (
+            b'{"type":"compact","kind":"half"}',
+            "this is no order: Invalid enum value 'half'",
+        ),
+        (b'{"type":"budget","dollars":0}', "this is no order: Expected `float` > 0"),
+        (b'{"type":"budget","tokens":"many"}', "this is no order: Expected `int"),
+        (b'{"type":"set_agent"}', "missing required field `agent`"),
+        (b'{"type":"set_agent","agent":"nobody"}', "nobody"),
+    ],
+)
+def test_an_order_that_cannot_be_obeyed_says_why(
+    tmp_path: Path, order: bytes, said: str
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        obeyed(tmp_path, order)
+
+
+def told(event: Event) -> list[Document]:
+    return list(documents(Frame(7, 0, Entry(7, event)), live=False))
+
+
+@pytest.mark.parametrize(
+    ("event", "document"),
+    [
+        (CompactAsked("prune"), {"type": "compact_asked", "kind": "prune", "focus": ""}),
+        (Compacted("full", "80% were full", (), 5, "carried", "sum", 9, 4000, 700),
+         {"type": "compact", "kind": "full", "reason": "80% were full", "dropped": 9,
+          "kept_from": 5, "summary": "sum", "before": 4000, "after": 700}),
+        (Reserved("summary", "m/s", None, 900),
+         {"type": "side_call", "purpose": "summary", "model": "m/s", "dollars": None,
+          "tokens": 900}),
+        (Settled(3, None, "m/s", None, "no line"),
+         {"type": "usage", "side_call": 3, "model": "m/s", "usage": None, "cost": None,
+          "failed": "no line"}),
+        (Distilled(5, 2, Usage(1), "m/s", 0.5),
+         {"type": "memory", "upto": 5, "kept": 2, "model": "m/s", "cost": 0.5,
+          "usage": {"fresh": 1, "cached": 0, "cache_write": 0, "output": 0, "reasoning": 0}}),
+        (BudgetSet(Budget(1.0)),
+         {"type": "budget", "dollars": 1.0, "tokens": None, "calls": None, "seconds": None}),
+        (AgentChosen("review"), {"type": "agent_changed", "agent": "review"}),
+        (FilesFound((("/a", "deleted"),)),
+         {"type": "files_changed_elsewhere", "files": [{"path": "/a", "kind": "deleted"}]}),
+    ],
+)  # fmt: skip
+def test_what_happens_beside_the_talk_is_told(event: Event, document: Document) -> None:
+    assert told(event) == [{"seq": 7, **document}]
+
+
+def test_a_checklist_is_told_with_its_call() -> None:
+    written = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
+
+    result, update = told(written)
+
+    assert result["type"] == "tool_result"
+    assert update == {
+        "seq": 7, "type": "todo_update", "todos": ({"subject": "look", "status": "done"},),
+    }  # fmt: skip

@@ -1,0 +1,103 @@
+"""`--agent`, `--preset`, `--no-memory` and `--max-budget-usd`, in new sessions and old ones."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.cli.flags import parse
+from refold.cli.main import main
+from refold.cli.opening import settings_of
+from refold.cli.reading import entries
+from refold.errors import BadInput
+from refold.journal.events import AgentChosen, BudgetSet, Event
+from refold.journal.home import Home
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import ScriptedProvider
+from refold.values.budget import Budget
+from tests.kernel.house import world
+
+ID = "20260101-000000-abcd"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "answers.jsonl"
+    file.write_text('{"text": "Hi."}\n')
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        yield str(file)
+
+
+def home() -> Home:
+    return Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+
+
+def events(id_: str) -> list[Event]:
+    return [entry.event for entry in entries(home().find(id_))[0]]
+
+
+def test_flags_are_settings(script: str) -> None:
+    flags = ["--agent", "explore", "--preset", "review", "--no-memory",
+             "--max-budget-usd", "0.5"]  # fmt: skip
+
+    found = settings_of(parse(flags)).settings
+    plain = settings_of(parse([])).settings
+
+    assert (found.agent, found.preset, found.memory) == ("explore", "review", False)
+    assert found.budget.dollars == 0.5
+    assert (plain.agent, plain.preset, plain.memory) == ("main", "coding", True)
+    assert plain.budget.dollars == 5.0
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "much", "nan", "inf"])
+def test_a_budget_that_is_none_is_quoted(amount: str) -> None:
+    with pytest.raises(BadInput, match="is no number of dollars above 0"):
+        parse([f"--max-budget-usd={amount}"])
+
+
+def test_an_agent_is_chosen_at_the_start_and_when_a_session_is_taken_up(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = main(
+        ["-p", "hi", "--script", script, "--agent", "EXPLORE", "--output-format", "json"]
+    )
+    id_ = json.loads(capsys.readouterr().out)["session_id"]
+
+    again = main(["-p", "-c", "and?", "--script", script, "--agent", "review"])
+
+    assert (ran, again) == (0, 0)
+    chosen = [e.agent for e in events(id_) if isinstance(e, AgentChosen)]
+    assert chosen == ["explore", "review"]
+
+
+def test_an_agent_that_is_none_is_one_sentence(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-p", "hi", "--script", script, "--agent", "revue"]) == 1
+    assert "there is no agent 'revue'. Did you mean 'review'?" in capsys.readouterr().err
+
+
+def test_a_flag_wins_over_the_budget_that_was_chosen_before(script: str) -> None:
+    async def before() -> None:
+        record = Recorder(home().store(ID), clock=lambda: 0.0)
+        given = world(ScriptedProvider("Hello."))
+        async with await Session.open(
+            record, lambda _: given, directory=str(Path.cwd()), id_=ID
+        ) as session:
+            await session.inbox.set_budget(Budget(1.0, 700))
+            await session.inbox.say("hello")
+            await session.go()
+
+    anyio.run(before)
+    assert main(["-p", "-c", "go", "--script", script]) == 0
+    assert main(["-p", "-c", "go", "--script", script, "--max-budget-usd", "3"]) == 0
+
+    chosen = [e.budget for e in events(ID) if isinstance(e, BudgetSet)]
+    assert chosen == [Budget(1.0, 700), Budget(3.0, 700)]

@@ -1,0 +1,67 @@
+"""What of a folder would tell the model what to do, found without reading it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.config.folders import Folders
+from refold.config.here import untrusted
+from refold.config.texts import Text, Texts, in_words, texts
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    found = Path(os.path.realpath(tmp_path))
+    (found / "inner").mkdir()
+    return found
+
+
+def test_in_an_empty_folder_there_is_nothing(top: Path) -> None:
+    found = texts(top)
+
+    assert (found.root, found.found, found.names) == (str(top), (), "")
+
+
+def test_everything_from_the_repository_down_is_named_with_its_size(top: Path) -> None:
+    (top / ".git").mkdir()
+    (top / ".refold/prompts/mine").mkdir(parents=True)
+    (top / ".refold/context.md").write_text("x" * 1234)
+    (top / "inner/AGENTS.md").symlink_to("gone")
+    (top / "inner/.agents/skills").mkdir(parents=True)
+    (top / "inner/.agents/skills/.hidden").touch()
+    (top / "inner/.refold").mkdir()
+    (top / "inner/.refold/skills.md").touch()
+
+    found = texts(top / "inner")
+
+    assert in_words(found) == (
+        "../.refold/context.md (1,234 bytes)",
+        "AGENTS.md (cannot be read)",
+        "../.refold/prompts (1 in it)",
+        ".refold/skills.md (0 bytes)",
+    )
+    assert [each.folder for each in found.found] == [
+        str(top), str(top / "inner"), str(top), str(top / "inner"),
+    ]  # fmt: skip
+
+
+def test_many_are_named_in_part() -> None:
+    many = tuple(Text("/", f"{n}.md", "") for n in range(10))
+
+    assert Texts("/", many).names.endswith("7.md and 2 more")
+
+
+def test_what_is_new_is_what_lies_in_no_trusted_folder(top: Path) -> None:
+    (top / ".git").mkdir()
+    (top / "AGENTS.md").touch()
+    (top / "inner/AGENTS.md").touch()
+    folders = Folders(top / "own/folders.toml")
+
+    before = untrusted(top / "inner", folders).names
+    folders.trust_texts(top / "inner")
+    half = untrusted(top / "inner", folders).names
+    folders.trust_texts(top)
+
+    assert (before, half) == ("../AGENTS.md, AGENTS.md", "../AGENTS.md")
+    assert untrusted(top / "inner", folders).found == ()

@@ -1,0 +1,251 @@
+"""A turn spends what it may and no more than one call beyond, however many run at once."""
+
+import anyio
+import pytest
+from house import OPEN_HAND, WEATHER, entries, opened, weather, world
+from long_talks import words
+from msgspec.structs import replace
+
+from refold.engine.policies.budget import within
+from refold.engine.policies.converse import converse
+from refold.engine.policies.step_limit import going_on
+from refold.engine.spending import Price, ask_beside, used
+from refold.engine.world import Aide, World
+from refold.errors import ProviderError
+from refold.journal.events import Asked, Entry, Reserved, Settled, TurnEnded, TurnStarted
+from refold.journal.fold import View, fold
+from refold.journal.store import MemoryStore
+from refold.provider.port import Request
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Reply, ScriptedProvider
+from refold.tools.contract import Reply as Said
+from refold.tools.contract import tool
+from refold.values.budget import Budget
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text
+from refold.values.tools import Effect
+from refold.values.usage import Usage
+
+WORDS = Log([Spoken(0, Message("user", (Text("How many?"),)))])
+LEAF = Request(WORDS, max_output=100)
+STEP = 0.05
+
+
+def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
+    return (usage.input + usage.output) / 1000
+
+
+def unknown(model: str, usage: Usage) -> float | None:
+    return None
+
+
+def priced(
+    model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
+) -> World:
+    policies = (going_on, converse, within(budget, price))
+    given = World(model, (weather,), policies, OPEN_HAND, price=price, budget=budget)
+    return replace(given, max_output=100)
+
+
+def each_costs(dollars: float) -> ScriptedProvider:
+    tokens = int(dollars * 1000)
+    asks = Reply(calls=(WEATHER,), usage=Usage(fresh=tokens - 1, output=1))
+    return ScriptedProvider(*[asks] * 50)
+
+
+def test_fifty_models_asked_at_once_spend_one_call_more_than_there_is_at_most() -> None:
+    usage = Usage(fresh=3, output=100)
+    model = ScriptedProvider(*[Reply("1", usage=usage)] * 50)
+    store, budget = MemoryStore(), Budget(dollars=0.4)
+    refused: list[str] = []
+
+    @tool(Effect.LOOK)
+    async def fan_out(n: int, *, session: list[Session]) -> Said:
+        """Ask many models at once."""
+        aide = Aide(model, "x/leaf", price=a_cent_for_ten_tokens)
+
+        async def leaf() -> None:
+            try:
+                await ask_beside(LEAF, "leaf", aide, budget, session[0].record)
+            except ProviderError as error:
+                refused.append(str(error))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(n):
+                group.start_soon(leaf)
+        return Said("asked")
+
+    async def main() -> View:
+        opening = priced(ScriptedProvider([("fan_out", '{"n": 50}')]), budget)
+        here: list[Session] = []
+        given = replace(opening, tools=(fan_out,), house={"session": here})
+        here.append(await opened(store, given))
+        await here[0].inbox.say("Go.")
+        return await here[0].go()
+
+    view = anyio.run(main)
+
+    reservation = a_cent_for_ten_tokens("", Usage(fresh=3, output=100))
+    leaves = [e.event for e in entries(store) if isinstance(e.event, Settled)]
+    assert view.turn.outcome == "budget"
+    assert 0 < len(leaves) == len(model.heard) < 50
+    assert len(refused) == 50 - len(leaves)
+    assert set(refused) == {"the budget of this turn is used up"}
+    assert view.account.spent.dollars <= 0.4 + (reservation or 0)
+    by_provider = sum(a_cent_for_ten_tokens("", usage) or 0 for _ in leaves)
+    assert view.account.spent.dollars - by_provider == pytest.approx(
+        sum(s.dollars for n, s in view.account.by_model if n != "x/leaf")
+    )
+
+
+def test_a_turn_ends_when_its_money_is_used_up_and_continue_gives_it_as_much_again() -> (
+    None
+):
+    store, model = MemoryStore(), each_costs(STEP)
+
+    async def main() -> list[View]:
+        session = await opened(store, priced(model, Budget(dollars=0.12)))
+        await session.inbox.say("Go.")
+        return [await session.go(), await session.continue_()]
+
+    first, second = anyio.run(main)
+
+    assert first.turn.outcome == second.turn.outcome == "budget"
+    assert (
+        first.turn.reason == "$0.15 of $0.12 are used; continue goes on with as much again"
+    )
+    assert first.turn.spent.dollars == pytest.approx(0.15)
+    assert second.account.spent.dollars == pytest.approx(0.30)
+
+
+def test_a_budget_that_a_person_sets_holds_instead() -> None:
+    async def main() -> View:
+        session = await opened(
+            MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.12))
+        )
+        await session.inbox.set_budget(Budget(dollars=0.22))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.spent.dollars == pytest.approx(0.25)
+
+
+def test_at_an_unknown_price_tokens_are_counted_and_money_is_not() -> None:
+    model = ScriptedProvider(
+        *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
+    )
+    given = priced(model, Budget(dollars=0.01, tokens=250), unknown)
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    turn = anyio.run(main).turn
+    assert turn.reason.startswith("300 of 250 tokens are used, at an unknown price")
+
+
+def test_where_prices_are_known_tokens_are_not_counted() -> None:
+    def free(model: str, usage: Usage) -> float | None:
+        return 0.0
+
+    asks = Reply(calls=(WEATHER,), usage=Usage(fresh=1000))
+    model = ScriptedProvider(asks, asks, "Done.")
+    given = priced(model, Budget(dollars=0.01, tokens=250), free)
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.outcome == "answered"
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        (Budget(calls=3), "3 of 3 model calls are used"),
+        (Budget(seconds=1.5), "2 of 2 seconds are used"),
+    ],
+)
+def test_calls_and_time_end_a_turn_too(budget: Budget, reason: str) -> None:
+    store, ticks = MemoryStore(), iter(range(1000))
+
+    async def main() -> View:
+        record = Recorder(store, clock=lambda: next(ticks) / 10)
+        given = priced(each_costs(STEP), budget)
+        session = await Session.open(record, lambda _: given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.reason.startswith(reason)
+
+
+def test_an_answer_that_ends_the_turn_has_not_run_out_of_anything() -> None:
+    model = ScriptedProvider(Reply("All done.", usage=Usage(fresh=1000)))
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), priced(model, Budget(dollars=0.01)))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    assert anyio.run(main).turn.outcome == "answered"
+
+
+def test_the_model_is_told_while_there_is_still_some_left() -> None:
+    model = each_costs(STEP)
+
+    async def main() -> View:
+        session = await opened(MemoryStore(), priced(model, Budget(dollars=0.52)))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    anyio.run(main)
+
+    told = [request.messages[-1].message.text for request in model.heard]
+    assert [(n, text) for n, text in enumerate(told) if "may use up" in text] == [
+        (
+            6,
+            "<reminder>About 42% of what this turn may use up is left ($0.22 of $0.52). Do "
+            "what matters most first, and leave the rest in a state that is easy to go on "
+            "from.</reminder>",
+        ),
+        (8, told[6].replace("42%", "23%").replace("$0.22", "$0.12")),
+        (10, told[6].replace("42%", "4%").replace("$0.22", "$0.02")),
+    ]
+
+
+def test_what_a_dead_process_had_set_aside_stays_counted() -> None:
+    asked = Asked(dollars=0.3, tokens=300)
+    found = fold([Entry(1, TurnStarted(0)), Entry(2, asked), Entry(3, asked)])
+
+    assert used(found).dollars == pytest.approx(0.6)
+    assert used(found).calls == 2
+
+
+def test_money_set_aside_for_a_summary_is_settled_in_the_journal() -> None:
+    store = MemoryStore()
+
+    async def main() -> View:
+        model = ScriptedProvider(
+            "Hello.", "Yes.", Reply("A summary.", usage=Usage(fresh=7, output=3))
+        )
+        given = replace(world(model), price=a_cent_for_ten_tokens, model="x/main")
+        session = await opened(store, given)
+        await session.inbox.say("Go.")
+        await session.go()
+        await session.inbox.say("Are you sure?")
+        await session.go()
+        await session.compact()
+        return session.view
+
+    view = anyio.run(main)
+
+    told = [e.event for e in entries(store) if isinstance(e.event, Reserved | Settled)]
+    assert [type(e).__name__ for e in told] == ["Reserved", "Settled"]
+    assert told[0].purpose == "summary"  # type: ignore[union-attr]
+    assert told[1].cost == pytest.approx(0.01)  # type: ignore[union-attr]
+    assert view.account.spent.dollars > 0.01
+    assert not any(isinstance(e.event, TurnEnded) for e in entries(store)[-3:])
+    assert "A summary." in words(Request(view.talk.messages))

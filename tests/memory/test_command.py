@@ -1,0 +1,186 @@
+"""`refold memory`: what a person sees of the notes, and does with them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from tests.memory.workplace import Workplace, note
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+    monkeypatch.chdir(tmp_path)
+    found = Workplace(tmp_path)
+    session = found.says("answer in German and use pnpm for packages")
+    seqs = found.heard(session)
+    found.learns(
+        session,
+        note("person", "Answer in German", *seqs),
+        note("decisions", "Use pnpm for packages", *seqs),
+    )
+    return found
+
+
+def said(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = main(["memory", *words])
+    found = capfd.readouterr()
+    return code, found.out, found.err
+
+
+def test_the_notes_are_shown_numbered_with_where_they_come_from(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    memory = place.remembering.memory
+    (session,) = place.remembering.home.sessions()
+
+    code, out, _ = said(capfd, "show")
+
+    sizes = [len(memory.text(whose).encode()) for whose in ("project", "person")]
+    assert code == 0
+    assert out == (
+        f"{memory.file('project')} ({sizes[0]} of 4,096 bytes)\nDecisions\n"
+        f"   1  Use pnpm for packages  [{session.id}]\n"
+        f"{memory.file('person')} ({sizes[1]} of 4,096 bytes)\nPreferences\n"
+        f"   2  Answer in German  [{session.id}]\n"
+    )
+
+
+def test_a_program_gets_them_as_json(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = said(capfd, "show", "--json", "--profile")
+
+    (found,) = [json.loads(line) for line in out.splitlines()]
+    assert (found["whose"], found["section"], found["text"]) == (
+        "person",
+        "Preferences",
+        "Answer in German",
+    )
+    assert found["events"]
+
+
+def test_a_note_is_forgotten_by_number_or_by_words(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = said(capfd, "forget", "pnpm", "for")
+    second = said(capfd, "forget", "1")
+
+    assert (first[1], second[1]) == (
+        "forgotten: Use pnpm for packages\n",
+        "forgotten: Answer in German\n",
+    )
+    assert place.notes == []
+
+
+def test_what_is_not_there_cannot_be_forgotten(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = said(capfd, "forget", "tea")
+
+    assert (code, err) == (
+        1,
+        "refold: no note is or holds 'tea' (refold memory show lists them)\n",
+    )
+
+
+def test_it_says_when_the_folder_says_it_too(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place.directory / ".agent").mkdir()
+    (place.directory / ".agent" / "memory.md").write_text("- use pnpm for packages\n")
+
+    _, _, err = said(capfd, "forget", "pnpm")
+
+    assert ".agent/memory.md in this folder says it too" in err
+
+
+def test_what_came_by_itself_is_shown_and_then_no_news(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = said(capfd, "diff")
+
+    assert [line.split("  ", 1)[1] for line in out.splitlines()] == [
+        "+ Decisions: Use pnpm for packages",
+        "+ Preferences: Answer in German",
+    ]
+    assert place.remembering.notice() == ""
+
+
+def test_where_the_files_are(place: Workplace, capfd: pytest.CaptureFixture[str]) -> None:
+    paths = [said(capfd, "path", *more)[1].strip() for more in ((), ("--profile",))]
+
+    assert paths == [str(place.remembering.memory.file(w)) for w in ("project", "person")]
+
+
+def test_they_open_in_the_editor_of_the_person(
+    place: Workplace, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import sys; open(sys.argv[1], 'a').write('## Mine\\n- mine ' + 'x' * 5000)"
+    monkeypatch.setenv("EDITOR", f'{sys.executable} -c "{code}"')
+
+    done = said(capfd, "edit", "--profile")
+
+    assert done[0] == 0
+    assert "a model is told the first 4,096" in done[2]
+    assert place.notes[-1][0] == "Mine"
+
+
+def test_an_editor_that_is_not_there_is_named(
+    place: Workplace, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", "no-such-editor --wait")
+
+    code, _, err = said(capfd, "edit")
+
+    assert code == 1
+    assert "the editor 'no-such-editor --wait' cannot be started" in err
+
+
+def test_hidden_characters_of_a_file_order_no_screen_about(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = place.remembering.memory.file("project")
+    file.write_text("## Decisions\n- a\x1b[2Jb\u202e\n## c\x1b]0;x\x07\n- d\n")
+
+    _, out, _ = said(capfd, "show")
+
+    assert "\x1b" not in out
+    assert "a\\x1b[2Jb\\u202e" in out
+
+
+def test_a_script_is_not_used_up_for_notes(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = place.says("we deploy on Fridays only")
+    place.remembering.pending.put(session)
+
+    code, out, _ = said(capfd, "update")
+
+    assert (code, out) == (0, "nothing new to remember\n")
+    assert place.remembering.pending.sessions() == []
+
+
+def test_nothing_is_made_where_memory_is_off(
+    place: Workplace, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_MEMORY", "false")
+
+    code, _, err = said(capfd, "update")
+
+    assert code == 1
+    assert "memory is off" in err
+
+
+def test_where_nothing_is_remembered_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert said(capfd, "show") == (0, "", "nothing is remembered here (docs/memory.md)\n")
+    assert said(capfd, "diff")[2] == "nothing came or went by itself\n"
+    assert not os.path.exists(os.environ["REFOLD_HOME"])

@@ -1,0 +1,239 @@
+"""Notes are made by a process that nobody waits for, and that always comes to an end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent
+from refold.cli.finishing import NO_BACKGROUND, aide_for, leave, opened
+from refold.cli.main import main
+from refold.journal.fold import fold
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, Heard, wire_server
+from tests.memory.workplace import Workplace, note
+
+WORDS = "always answer in German, please"
+NOTED = ("Preferences", "Answer in German")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of a person, in whose sessions processes may be started."""
+    monkeypatch.delenv(NO_BACKGROUND)
+    return dict(os.environ)
+
+
+async def settings(place: Workplace, url: str) -> None:
+    file = anyio.Path(os.environ["REFOLD_HOME"]) / "config.toml"
+    await file.parent.mkdir(parents=True, exist_ok=True)
+    await file.write_text(
+        f'[providers.mine]\nwire = "openai-chat"\nbase_url = "{url}"\n'
+        '[models]\nmain = "mine/big"\n[http]\nretries = 0\n'
+    )
+
+
+async def a_session(place: Workplace, words: str = WORDS) -> str:
+    """One that a person has had with the model `mine/big`, and left."""
+    async with Agent(directory=place.directory).session() as session:
+        place.remembering.pending.put(session.id)
+        await session.run(words)
+        return session.id
+
+
+def with_a_model(
+    doing: Callable[[list[Heard]], Awaitable[None]],
+    place: Workplace,
+    notes: Callable[[Heard], Answer],
+) -> None:
+    async def serve() -> None:
+        def served(heard: Heard) -> Answer:
+            distils = b"<session>" in heard.body
+            return notes(heard) if distils else answer("openai-chat", Reply("Gut."))
+
+        async with wire_server(served) as server:
+            await settings(place, server.url)
+            await doing(server.heard)
+
+    anyio.run(serve)
+
+
+def noting(heard: Heard) -> Answer:
+    """What a model answers that has understood its task."""
+    asked = json.loads(heard.body)["messages"][-1]["content"]
+    seq = int(asked.split("] person:")[0].rsplit("[", 1)[1])
+    notes = {"notes": [note("preferences", "Answer in German", seq)]}
+    return answer("openai-chat", Reply(json.dumps(notes)))
+
+
+async def ended(process: subprocess.Popen[bytes] | None) -> int:
+    assert process is not None
+    return await anyio.to_thread.run_sync(process.wait, 60)
+
+
+def test_in_tests_no_process_is_started(place: Workplace) -> None:
+    place.remembering.pending.put("20260101-000000-aaaa")
+
+    assert leave(place.remembering, os.environ) is None
+
+
+def test_none_is_started_where_nothing_is_put_down(
+    place: Workplace, outside: dict[str, str]
+) -> None:
+    assert leave(place.remembering, outside) is None
+
+
+def test_a_session_goes_to_the_model_it_had_unless_a_small_one_is_set(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_PROVIDERS__MINE__WIRE", "openai-chat")
+    monkeypatch.setenv("REFOLD_PROVIDERS__MINE__BASE_URL", "http://127.0.0.1:9")
+
+    def chosen(model: str, *, asked: bool = False, small: str = "") -> str:
+        monkeypatch.setenv("REFOLD_MODELS__SMALL", small)
+        app, _ = opened(place.directory, os.environ)
+        view = fold(())
+        talk = type(view.talk)(briefed=type(view.talk.briefed)(model=model))
+        aide = aide_for(app, type(view)(talk=talk), asked=asked)
+        return aide.model if aide else ""
+
+    found = [
+        chosen("mine/big"),
+        chosen("mine/big", small="mine/small"),
+        chosen("script/x"),
+        chosen("script/x", small="mine/small", asked=True),
+        chosen(""),
+        chosen("local/qwen2.5-coder-1.5b"),
+        chosen("local/qwen2.5-coder-1.5b", asked=True),
+    ]
+
+    assert found == [
+        "mine/big", "mine/small", "", "", "", "", "local/qwen2.5-coder-1.5b",
+    ]  # fmt: skip
+
+
+def test_a_person_can_have_it_done_now(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place.directory)
+
+    async def doing(_: list[Heard]) -> None:
+        await a_session(place)
+        assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
+        assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
+
+    with_a_model(doing, place, noting)
+
+    out = capfd.readouterr().out
+    assert out == "+ Preferences: Answer in German\nnothing new to remember\n"
+    assert place.notes == [NOTED]
+
+
+@pytest.mark.slow
+def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
+    place: Workplace, outside: dict[str, str]
+) -> None:
+    async def doing(heard: list[Heard]) -> None:
+        session = await a_session(place)
+        began = time.monotonic()
+        process = leave(place.remembering, outside)
+        assert time.monotonic() - began < 2
+        assert await ended(process) == 0
+        assert place.notes == [NOTED]
+        assert place.remembering.pending.sessions() == []
+        assert fold(place.remembering.entries(session)).about.distilled
+        assert "big" in json.loads(heard[-1].body)["model"]
+
+    with_a_model(doing, place, noting)
+
+
+@pytest.mark.slow
+def test_one_that_is_killed_is_finished_at_the_next_start(
+    place: Workplace, outside: dict[str, str]
+) -> None:
+    reached = anyio.Event()
+
+    def hanging(_: Heard) -> Answer:
+        reached.set()
+        return Answer(then="hang")
+
+    async def killed(_: list[Heard]) -> None:
+        await a_session(place)
+        process = leave(place.remembering, outside)
+        assert process is not None
+        with anyio.fail_after(60):
+            await reached.wait()
+        process.send_signal(signal.SIGHUP)  # the terminal closes
+        os.kill(process.pid, signal.SIGKILL)
+        assert await ended(process) < 0
+
+    async def again(_: list[Heard]) -> None:
+        assert await ended(leave(place.remembering, outside)) == 0
+
+    with_a_model(killed, place, hanging)
+    assert place.notes == []
+    with_a_model(again, place, noting)
+    assert place.notes == [NOTED]
+
+
+@pytest.mark.slow
+def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
+    place: Workplace, outside: dict[str, str]
+) -> None:
+    (place.directory / "refold").mkdir()
+    (place.directory / "refold" / "__init__.py").write_text("open('/tmp/owned', 'w')\n")
+    (place.directory / "msgspec.py").write_text("raise SystemExit(3)\n")
+
+    async def doing(_: list[Heard]) -> None:
+        await a_session(place)
+        assert await ended(leave(place.remembering, outside)) == 0
+
+    with_a_model(doing, place, noting)
+
+    assert place.notes == [NOTED]
+
+
+@pytest.mark.slow
+def test_two_at_once_make_the_notes_once(place: Workplace, outside: dict[str, str]) -> None:
+    async def doing(heard: list[Heard]) -> None:
+        await a_session(place)
+        both = [leave(place.remembering, outside) for _ in range(2)]
+        assert [await ended(each) for each in both] == [0, 0]
+        assert sum(b"<session>" in each.body for each in heard) == 1
+
+    with_a_model(doing, place, noting)
+
+    assert place.notes == [NOTED]
+
+
+@pytest.mark.slow
+def test_it_ends_by_itself_whatever_its_provider_does(
+    place: Workplace, outside: dict[str, str]
+) -> None:
+    code = (
+        "import sys; from refold.cli import finishing\n"
+        "finishing.LONGEST = 1\n"
+        "finishing.finish(sys.argv[1])\n"
+    )
+
+    async def doing(_: list[Heard]) -> None:
+        session = await a_session(place)
+        words = [sys.executable, "-c", code, str(place.directory)]
+        process = subprocess.Popen(words, env=outside)
+        assert await ended(process) == -signal.SIGALRM
+        assert place.remembering.pending.sessions() == [session]
+
+    with_a_model(doing, place, lambda _: Answer(then="hang"))

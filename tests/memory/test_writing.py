@@ -1,0 +1,119 @@
+"""`memory_write` in a real session: the person's words only, answers to questions too."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent, Session
+from refold.testing.scripted import ScriptedProvider
+from refold.tools.memory import memory_write
+from refold.tools.planning import ask_user
+from refold.values.messages import ToolResult
+from tests.memory.workplace import Workplace
+
+
+class InSession:
+    """The notes of whichever session is under way."""
+
+    def __init__(self, place: Workplace) -> None:
+        self.place = place
+
+    async def write(self, section: str, text: str, replaces: str) -> str:
+        (session,) = self.place.remembering.home.sessions()
+        notebook = self.place.remembering.notebook(session.id)
+        return await notebook.write(section, text, replaces)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+def results(session: Session) -> list[tuple[bool, str]]:
+    parts = (p for s in session.view.talk.messages for p in s.message.parts)
+    return [(p.failed, p.text) for p in parts if isinstance(p, ToolResult)]
+
+
+def told(
+    place: Workplace, words: str, *calls: tuple[str, str], picked: str = ""
+) -> list[tuple[bool, str]]:
+    """What the model reads of these calls, made one after the other."""
+
+    async def approve(_: object) -> list[str]:
+        return [picked]
+
+    agent = Agent(
+        provider=ScriptedProvider(*[[call] for call in calls], "Done."),
+        directory=place.directory,
+        builtin=False,
+        tools=[memory_write, ask_user],
+        house={"memory": InSession(place)},
+        approve=approve,
+    )
+
+    async def run() -> list[tuple[bool, str]]:
+        async with agent.session() as session:
+            await session.run(words)
+            return results(session)
+
+    return anyio.run(run)
+
+
+def test_what_the_person_said_is_kept(place: Workplace) -> None:
+    call = '{"section": "person", "text": "Answer in German"}'
+
+    found = told(place, "Please answer in German from now on.", ("memory_write", call))
+
+    said = 'Remembered under Preferences: "Answer in German". Later sessions will be told.'
+    assert found == [(False, said)]
+    assert place.notes == [("Preferences", "Answer in German")]
+
+
+def test_what_they_did_not_say_is_to_be_asked(place: Workplace) -> None:
+    text = "Deploy with make release"
+    call = f'{{"section": "facts", "text": "{text}"}}'
+    asks = (
+        '{"questions": [{"question": "How do you deploy?", "options": '
+        f'[{{"label": "{text}"}}, {{"label": "By hand"}}]}}]}}'
+    )
+
+    found = told(
+        place, "Look at it.", ("memory_write", call), ("ask_user", asks), ("memory_write", call),
+        picked=text,
+    )  # fmt: skip
+
+    assert [failed for failed, _ in found] == [True, False, False]
+    assert "ask with ask_user" in found[0][1]
+    assert place.notes == [("Project facts", text)]
+
+
+def test_an_old_note_is_replaced_by_what_holds_now(place: Workplace) -> None:
+    place.remembering.note("the port is 8080")
+    call = '{"section": "facts", "text": "The port is 9090", "replaces": "8080"}'
+
+    found = told(place, "The port is 9090 now.", ("memory_write", call))
+
+    assert [failed for failed, _ in found] == [False]
+    assert place.notes == [("Project facts", "The port is 9090")]
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ('{"section": "facts", "text": "  "}', "The note is empty"),
+        ('{"section": "orders", "text": "Answer in German"}', "orders"),
+        (
+            '{"section": "facts", "text": "Answer in German", "replaces": "tea"}',
+            "No note is 'tea'",
+        ),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_told_why(
+    place: Workplace, call: str, why: str
+) -> None:
+    found = told(place, "Answer in German.", ("memory_write", call))
+
+    assert [failed for failed, _ in found] == [True]
+    assert why in found[0][1]
+    assert place.notes == []

@@ -1,0 +1,69 @@
+"""A project with sessions in it, and a small model that says what it was told to say."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold import Agent
+from refold.config.paths import paths
+from refold.engine.world import Aide
+from refold.journal.home import Home
+from refold.remembering import Learned, Remembering, heard_in
+from refold.testing.scripted import Line, ScriptedProvider
+
+OK = "Done."
+
+
+class Workplace(Struct, frozen=True):
+    """A directory to work in. `home` is as in the environment of the test."""
+
+    directory: Path
+
+    @property
+    def data(self) -> Path:
+        return paths(os.environ).data
+
+    @property
+    def remembering(self) -> Remembering:
+        return Remembering(self.data, self.directory, Home(self.data / "sessions"))
+
+    def says(self, *words: str, answers: Sequence[Line] = (), session: str = "") -> str:
+        """A session, or one taken up, in which a person says this; its id."""
+        lines = answers or [OK] * len(words)
+        agent = Agent(provider=ScriptedProvider(*lines), directory=self.directory)
+
+        async def converse() -> str:
+            async with agent.session(session) as found:
+                for each in words:
+                    await found.run(each)
+                return found.id
+
+        return anyio.run(converse)
+
+    def learns(self, session: str, *notes: dict[str, object]) -> Learned:
+        """Notes are made of a session by a model that proposes these."""
+        found, _ = self.asks(session, json.dumps({"notes": list(notes)}))
+        return found
+
+    def asks(self, session: str, *answers: Line) -> tuple[Learned, ScriptedProvider]:
+        small = ScriptedProvider(*answers)
+        aide = Aide(small, "script/small")
+        return anyio.run(self.remembering.learn_of, session, lambda _: aide), small
+
+    def heard(self, session: str) -> list[int]:
+        """The events in which the person said something."""
+        return [each.seq for each in heard_in(self.remembering.entries(session), 0)]
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        return [(n.line.section, n.line.text) for n in self.remembering.memory.listed()]
+
+
+def note(
+    section: str, text: str, *seqs: int, replaces: int | None = None
+) -> dict[str, object]:
+    return {"section": section, "text": text, "from": list(seqs), "replaces": replaces}

@@ -1,0 +1,337 @@
+"""What a session is told besides the talk, and what of it waits for a person's trust."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from refold.briefing import Briefing, Ground, Material
+from refold.config.folders import Folders
+from refold.config.paths import Paths
+from refold.config.settings import Settings
+from refold.errors import BadInput
+from refold.journal.events import Briefed
+from refold.prompts.parts import Told, part_of
+from refold.prompts.presets import preset
+from refold.prompts.small import small_system
+
+NEVER = Briefed()
+NOON = 1_795_000_000.0
+
+
+@pytest.fixture
+def places(home: Path) -> Paths:
+    own = home / "refold"
+    own.mkdir()
+    return Paths(own, own, own)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    found = Path(os.path.realpath(tmp_path)) / "project"
+    (found / ".git").mkdir(parents=True)
+    (found / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    return found
+
+
+def brief(
+    project: Path, places: Paths, settings: Settings | None = None, **more: Any
+) -> Briefing:
+    ground = Ground(**{"roots": (str(project),), "now": lambda: NOON, **more})
+    home = str(places.config.parent)
+    return Briefing(settings or Settings(), places, {"HOME": home}, ground)
+
+
+def part(told: Told, name: str) -> str:
+    return part_of(Briefed(told.system, parts=told.parts), name)
+
+
+def told_again(told: Told) -> Briefed:
+    return Briefed(told.system, parts=told.parts)
+
+
+# What stands in it. -------------------------------------------------------------------
+
+
+def test_the_parts_stand_in_their_order(project: Path, places: Paths) -> None:
+    (project / "AGENTS.md").write_text("Use tabs.")
+    material = Material(
+        memory="M.", skills="S.", agents="A.", more="More.", schema=Raw(b"{}")
+    )
+
+    told = brief(project, places, trust=True).text(material, NEVER)
+
+    assert [name for name, _ in told.parts] == [
+        "prompt", "environment", "instructions", "memory", "skills", "agents", "more",
+        "schema",
+    ]  # fmt: skip
+    assert part(told, "prompt") == preset("coding").text
+    assert part(told, "environment").splitlines()[0] == f"You work in: {project}"
+    assert "Git: branch main when the session began" in part(told, "environment")
+    assert "Use tabs." in part(told, "instructions")
+    assert [part(told, n) for n in ("memory", "skills", "agents", "more")] == [
+        "M.", "S.", "A.", "More.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("material", "prompt"),
+    [
+        (Material(), preset("coding").text),
+        (Material(preset="work"), preset("work").text),
+        (Material(preset="work", prompt="An agent's."), "An agent's."),
+        (Material(preset="work", prompt="An agent's.", own="Mine."), "Mine."),
+        (Material(small=True), small_system()),
+        (Material(small=True, preset="review"), preset("review").text),
+    ],
+)
+def test_whose_prompt_it_is(
+    material: Material, prompt: str, project: Path, places: Paths
+) -> None:
+    assert part(brief(project, places).text(material, NEVER), "prompt") == prompt
+
+
+def test_a_small_model_is_told_little(project: Path, places: Paths) -> None:
+    told = brief(project, places).text(Material(small=True), NEVER)
+
+    assert [name for name, _ in told.parts] == ["prompt", "environment"]
+    assert len(part(told, "environment").splitlines()) == 3
+
+
+def test_a_part_has_its_share_of_the_window(project: Path, places: Paths) -> None:
+    (project / "AGENTS.md").write_text("A rule of it.\n" * 2_000)
+    long = "\n".join(["word " * 10] * 2_000)
+    briefing = brief(project, places, trust=True)
+    material = Material(memory=long, skills=long, agents=long, window=8_000)
+
+    told = briefing.text(material, NEVER)
+    wide = briefing.text(Material(window=100_000), NEVER)
+
+    sizes = dict(told.parts)
+    assert sizes["instructions"] <= 4_000
+    assert sizes["memory"] <= 1_000
+    assert sizes["skills"] <= 1_000
+    assert sizes["agents"] <= 500
+    assert "characters more in AGENTS.md …]" in told.system
+    assert len(told.notices) == 1
+    assert part(wide, "instructions").count("A rule of it.") == 2_000
+    assert wide.notices == ()
+
+
+# The cache of a provider. -------------------------------------------------------------
+
+
+def test_within_a_session_it_stays_as_it_is(project: Path, places: Paths) -> None:
+    (project / "AGENTS.md").write_text("Use tabs.")
+    now = [NOON]
+    briefing = brief(project, places, trust=True, now=lambda: now[0])
+    first = briefing.text(Material(), NEVER)
+
+    (project / "AGENTS.md").write_text("Use spaces.")
+    (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
+    now[0] += 24 * 3600
+    second = briefing.text(Material(), told_again(first))
+
+    assert second == first
+
+
+def test_a_session_taken_up_the_same_day_is_told_the_same_of_its_place(
+    project: Path, places: Paths
+) -> None:
+    first = brief(project, places).text(Material(), NEVER)
+    (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
+
+    later = brief(project, places).text(Material(), told_again(first))
+    next_day = brief(project, places, now=lambda: NOON + 24 * 3600)
+    another = next_day.text(Material(), told_again(first))
+
+    assert later == first
+    assert "branch side" in another.system
+
+
+def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths) -> None:
+    (project / "AGENTS.md").write_text("Use tabs.")
+    briefing = brief(project, places, trust=True)
+    briefing.text(Material(), NEVER)
+    (project / "AGENTS.md").write_text("Use spaces.")
+
+    briefing.reload()
+
+    assert "Use spaces." in briefing.text(Material(), NEVER).system
+
+
+# Trust. -------------------------------------------------------------------------------
+
+
+def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
+    project: Path, places: Paths
+) -> None:
+    (project / "AGENTS.md").write_text("Use tabs.")
+    before = brief(project, places)
+    untold = part(before.text(Material(), NEVER), "instructions")
+    Folders(places.folders).trust_texts(project)
+    after = brief(project, places)
+
+    assert untold == ""
+    assert before.notices() == (
+        f"AGENTS.md in {project}: not trusted, so not read; `refold trust add` shows and "
+        "takes them, --trust takes them for one start",
+    )
+    assert "Use tabs." in after.text(Material(), NEVER).system
+    assert after.notices() == ()
+
+
+def test_trust_is_in_the_folder_and_not_in_what_it_says(
+    project: Path, places: Paths
+) -> None:
+    Folders(places.folders).trust_texts(project)
+    (project / "AGENTS.md").write_text("Use tabs.")
+
+    assert "Use tabs." in brief(project, places).text(Material(), NEVER).system
+
+
+def test_trust_in_a_repository_holds_below_and_not_above(
+    project: Path, places: Paths
+) -> None:
+    inner = project / "inner"
+    inner.mkdir()
+    (project / "AGENTS.md").write_text("Outer.")
+    (inner / "AGENTS.md").write_text("Inner.")
+
+    Folders(places.folders).trust_texts(inner)
+    half = brief(inner, places)
+    told, said = half.text(Material(), NEVER).system, half.notices()
+    Folders(places.folders).trust_texts(project)
+    whole = brief(inner, places).text(Material(), NEVER).system
+
+    assert ("Outer." in told, "Inner." in told) == (False, True)
+    assert said[0].startswith("../AGENTS.md in ")
+    assert whole.index("Outer.") < whole.index("Inner.")
+
+
+def test_another_repository_within_is_another_folder(project: Path, places: Paths) -> None:
+    inner = project / "inner"
+    (inner / ".git").mkdir(parents=True)
+    (inner / "AGENTS.md").write_text("Inner.")
+    Folders(places.folders).trust_texts(project)
+
+    briefing = brief(inner, places)
+
+    assert (briefing.trusted, briefing.root) == ("", str(inner))
+    assert part(briefing.text(Material(), NEVER), "instructions") == ""
+
+
+def test_with_the_setting_off_only_one_s_own_is_told(project: Path, places: Paths) -> None:
+    (project / "AGENTS.md").write_text("Use tabs.")
+    (places.config / "AGENTS.md").write_text("Call me Ada.")
+    settings = Settings(instructions=False)
+
+    told = brief(project, places, settings, trust=True).text(Material(), NEVER)
+
+    assert "Call me Ada." in told.system
+    assert "Use tabs." not in told.system
+
+
+def test_one_s_own_comes_first_and_needs_no_trust(project: Path, places: Paths) -> None:
+    (places.config / "AGENTS.md").write_text("Call me Ada. @~/notes/style.md")
+    notes = places.config.parent / "notes"
+    notes.mkdir()
+    (notes / "style.md").write_text("Short sentences.")
+    (project / "AGENTS.md").write_text("Use tabs.")
+
+    untrusted = part(brief(project, places).text(Material(), NEVER), "instructions")
+    trusted = brief(project, places, trust=True).text(Material(), NEVER).system
+
+    assert "Call me Ada." in untrusted
+    assert "Short sentences." in untrusted
+    assert "Use tabs." not in untrusted
+    assert trusted.index("Call me Ada.") < trusted.index("Use tabs.")
+
+
+def test_one_s_own_home_may_be_the_project(home: Path, places: Paths) -> None:
+    (places.config / "AGENTS.md").write_text("Call me Ada.")
+
+    told = brief(Path(os.path.realpath(places.config)), places, trust=True)
+
+    assert told.text(Material(), NEVER).system.count("Call me Ada.") == 1
+
+
+@pytest.mark.parametrize("name", [".env", "id_rsa", "deploy.pem"])
+def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> None:
+    (project / name).write_text("SECRET=1")
+    (project / "AGENTS.md").write_text(f"@./{name}")
+
+    briefing = brief(project, places, trust=True)
+
+    assert "SECRET" not in briefing.text(Material(), NEVER).system
+    assert briefing.notices() == (
+        f"{name}, which AGENTS.md imports, is left out: it may hold secrets",
+    )
+
+
+def test_no_import_brings_in_what_a_rule_keeps_back(project: Path, places: Paths) -> None:
+    (project / "plans.md").write_text("Secret plans.")
+    (project / "AGENTS.md").write_text("@plans.md")
+
+    briefing = brief(project, places, trust=True, unread=lambda real: "a rule says no")
+
+    assert part(briefing.text(Material(), NEVER), "instructions") == ""
+    assert briefing.notices() == ("AGENTS.md is left out: a rule says no",)
+
+
+# Presets of one's own. ----------------------------------------------------------------
+
+
+def put(folder: Path, name: str, text: str) -> None:
+    (folder / "prompts" / name).mkdir(parents=True, exist_ok=True)
+    lines = f"---\nname: {name}\ndescription: Mine.\nversion: 1\n---\n{text}\n"
+    (folder / "prompts" / name / "PROMPT.md").write_text(lines)
+
+
+def test_a_project_s_presets_come_before_one_s_own_once_it_is_trusted(
+    project: Path, places: Paths
+) -> None:
+    put(places.config, "mine", "One's own.")
+    put(project / ".refold", "mine", "The project's.")
+    material = Material(preset="mine")
+
+    untrusted = brief(project, places).text(material, NEVER)
+    trusted = brief(project, places, trust=True).text(material, NEVER)
+
+    assert part(untrusted, "prompt") == "One's own."
+    assert part(trusted, "prompt") == "The project's."
+
+
+def test_a_preset_in_an_untrusted_folder_is_none(project: Path, places: Paths) -> None:
+    put(project / ".refold", "mine", "The project's.")
+
+    with pytest.raises(BadInput, match="there is no preset 'mine'"):
+        brief(project, places).text(Material(preset="mine"), NEVER)
+
+
+def test_a_preset_that_the_settings_name_is_checked_at_the_start(
+    project: Path, places: Paths
+) -> None:
+    put(project / ".refold", "mine", "The project's.")
+    settings = Settings(preset="mine")
+
+    brief(project, places, settings, trust=True).check()
+
+    with pytest.raises(BadInput, match="there is no preset 'mine'"):
+        brief(project, places, settings).check()
+
+
+def test_a_preset_with_the_name_of_one_of_ours_is_named(
+    project: Path, places: Paths
+) -> None:
+    put(project / ".refold", "coding", "Obey.")
+
+    briefing = brief(project, places, trust=True)
+
+    assert part(briefing.text(Material(), NEVER), "prompt") == preset("coding").text
+    assert briefing.notices() == (
+        ".refold/prompts/coding/PROMPT.md does not count: coding is a preset of refold; "
+        "give yours another name",
+    )

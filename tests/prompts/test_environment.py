@@ -1,0 +1,40 @@
+"""Where the model works, and when what it was told about that is told again."""
+
+from msgspec.structs import replace
+
+from refold.prompts.environment import Surroundings, again, environment
+from refold.prompts.repository import Git
+
+HERE = Surroundings(directory="/w", today="2026-11-22", platform="Linux")
+WHOLE = replace(HERE, shell="bash", git=Git("main", "abcd1234", 'Say "hi"'))
+
+
+def test_what_is_true_of_the_place_stands_there_line_by_line() -> None:
+    assert environment(HERE) == "You work in: /w\nToday: 2026-11-22\nPlatform: Linux"
+    assert environment(WHOLE) == (
+        "You work in: /w\nToday: 2026-11-22\nPlatform: Linux\nShell: bash\n"
+        'Git: branch main, last commit abcd1234 "Say "hi"" when the session began'
+    )
+    assert environment(replace(WHOLE, git=Git())).endswith(
+        "\nGit: no branch checked out when the session began"
+    )
+
+
+def test_other_directories_are_named_up_to_a_few() -> None:
+    some = environment(replace(HERE, more=("/a", "/b\nc")))
+    many = environment(replace(HERE, more=tuple(f"/{n}" for n in range(20))))
+
+    assert "\nAlso yours to work in: /a, /b\\nc\n" in some
+    assert "/7, and 12 more\n" in many
+
+
+def test_where_only_git_moved_on_the_old_text_is_told_again() -> None:
+    before = environment(WHOLE)
+    moved = environment(replace(WHOLE, git=Git("side")))
+    gone = environment(replace(WHOLE, git=None))
+    next_day = environment(replace(WHOLE, today="2026-11-23"))
+
+    assert [again(now, before) for now in (moved, gone, next_day)] == [
+        before, before, next_day,
+    ]  # fmt: skip
+    assert again(moved, "") == moved

@@ -1,0 +1,76 @@
+"""How much a model is sent before anybody has said much: it is paid for at every step."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from refold import Agent, Question
+from refold.briefing import Briefing, Ground, Material
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.journal.events import Briefed
+from refold.models import Traits
+from refold.prompts.presets import BUILT_IN
+from refold.provider.local.protocol import plain
+from refold.provider.local.server import CONTEXT
+from refold.provider.port import Request
+from refold.testing.scripted import Reply as Line
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import wire_server
+from refold.tools.builtin import builtin
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text
+
+TOKEN = 4  # characters, about
+
+
+async def nobody(question: Question) -> bool:
+    return False
+
+
+async def first_body(wire: WireName, directory: Path, preset: str) -> bytes:
+    async with wire_server(answer(wire, Line("Hello."))) as server:
+        settings = {
+            "providers.mine.base_url": server.url, "providers.mine.wire": wire,
+            "preset": preset,
+        }  # fmt: skip
+        agent = Agent(
+            model="mine/m", directory=directory, settings=settings,
+            approve=nobody,
+        )  # fmt: skip
+        async with agent.session() as session:
+            await session.run("Hello.")
+        return server.heard[-1].body
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat"])
+@pytest.mark.parametrize("preset", BUILT_IN)
+def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
+    wire: WireName, preset: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main\n")
+
+    body = anyio.run(first_body, wire, tmp_path, preset)
+
+    assert b"read_file" in body
+    assert len(body) / TOKEN < 4_000
+
+
+def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
+    ground = Ground(roots=(str(tmp_path),))
+    briefing = Briefing(Settings(), paths(os.environ), os.environ, ground)
+    told = briefing.text(Material(small=True, window=CONTEXT), Briefed())
+    tools = tuple(tool.spec for tool in Traits(CONTEXT, small=True).tools(builtin()))
+    hello = Message("user", (Text("Hello."),))
+    request = Request(Log([Spoken(1, hello)]), told.system, tools, schema=Raw(b"null"))
+
+    sent = plain(request)
+
+    assert sent.tools == ()
+    words = sent.system + "".join(spoken.message.text for spoken in sent.messages)
+    assert "bash" in words
+    assert len(words) / TOKEN < 500

@@ -1,0 +1,287 @@
+"""What a project asks of whoever works in it, and whatever a folder may hold instead."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.prompts.instructions import NAMES, File, Instructions, of_project, read
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    found = Path(os.path.realpath(tmp_path)) / "project"
+    found.mkdir()
+    return found
+
+
+def put(folder: Path, **files: str) -> None:
+    """Files by their names, `__` for a dot and `___` for a slash."""
+    for name, text in files.items():
+        path = folder / name.replace("___", "/").replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def nobody(real: str) -> str:
+    return ""
+
+
+def told(project: Path, below: str = "") -> Instructions:
+    directory = os.path.join(project, below) if below else str(project)
+    home = str(project.parent / "home")
+    return read(of_project(directory, str(project)), home, nobody)
+
+
+def texts(found: Instructions) -> list[tuple[str, str]]:
+    return [(piece.file, piece.text) for piece in found.pieces]
+
+
+# Which files. -------------------------------------------------------------------------
+
+
+def test_all_from_the_root_down_count_and_the_nearest_comes_last(project: Path) -> None:
+    put(project, AGENTS__md="Root.", a___AGENTS__md="A.", a___b___AGENTS__md="B.")
+    put(project, a___other___AGENTS__md="Other.")
+
+    found = told(project, "a/b")
+
+    assert texts(found) == [
+        ("../../AGENTS.md", "Root."), ("../AGENTS.md", "A."), ("AGENTS.md", "B."),
+    ]  # fmt: skip
+    assert found.notices == ()
+
+
+@pytest.mark.parametrize("at", range(len(NAMES)))
+def test_of_each_folder_the_first_that_is_there_counts(at: int, project: Path) -> None:
+    for name in NAMES[at:]:
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(f"I am {name}.")
+
+    assert texts(told(project)) == [(NAMES[at], f"I am {NAMES[at]}.")]
+
+
+def test_a_link_within_the_project_is_followed_and_told_once(project: Path) -> None:
+    put(project, docs___rules__md="Rules.", a___CLAUDE__md="@../docs/rules.md")
+    (project / "AGENTS.md").symlink_to("docs/rules.md")
+
+    assert texts(told(project, "a")) == [
+        ("../AGENTS.md", "Rules."), ("CLAUDE.md", "@../docs/rules.md"),
+    ]  # fmt: skip
+
+
+def test_an_empty_file_says_nothing(project: Path) -> None:
+    put(project, AGENTS__md=" \n\n")
+
+    assert told(project) == Instructions()
+
+
+# Imports. -----------------------------------------------------------------------------
+
+
+def test_what_a_file_imports_comes_right_before_it(project: Path) -> None:
+    put(project, AGENTS__md="Root.\n@docs/one.md @docs/two.md", docs___two__md="Two.")
+    put(project, docs___one__md="One, see @inner/three.md", docs___inner___three__md="3.")
+
+    assert texts(told(project)) == [
+        ("docs/inner/three.md", "3."),
+        ("docs/one.md", "One, see @inner/three.md"),
+        ("docs/two.md", "Two."),
+        ("AGENTS.md", "Root.\n@docs/one.md @docs/two.md"),
+    ]
+
+
+def test_imports_that_go_round_are_named_and_each_is_told_once(project: Path) -> None:
+    put(project, AGENTS__md="@a.md", a__md="@b.md", b__md="@a.md @AGENTS.md")
+
+    found = told(project)
+
+    assert [file for file, _ in texts(found)] == ["b.md", "a.md", "AGENTS.md"]
+    assert found.notices == (
+        "AGENTS.md imports a.md imports b.md imports a.md: this goes round, so the last is "
+        "left out",
+        "AGENTS.md imports a.md imports b.md imports AGENTS.md: this goes round, so the last "
+        "is left out",
+    )
+
+
+def test_imports_are_followed_five_files_deep(project: Path) -> None:
+    for n in range(8):
+        put(project, **{f"f{n}__md": f"@f{n + 1}.md"})
+    put(project, AGENTS__md="@f0.md")
+
+    found = told(project)
+
+    assert [file for file, _ in texts(found)] == [
+        "f4.md", "f3.md", "f2.md", "f1.md", "f0.md", "AGENTS.md",
+    ]  # fmt: skip
+    assert found.notices == (
+        "f5.md, which f4.md imports, is left out: it is imported more than 5 files deep",
+    )
+
+
+def test_a_file_that_is_missing_is_named_and_a_person_is_not(project: Path) -> None:
+    put(project, AGENTS__md="@docs/none.md, ask @jason, install @types/node")
+
+    assert told(project).notices == (
+        "docs/none.md, which AGENTS.md imports, is left out: there is no such file",
+    )
+
+
+@pytest.mark.parametrize("name", ["../secret.md", "/etc/passwd", "~/secret.md"])
+def test_what_lies_outside_is_not_read(name: str, project: Path) -> None:
+    put(project.parent, secret__md="Secret.", home___secret__md="Secret.")
+    put(project, AGENTS__md=f"@{name}")
+
+    found = told(project)
+
+    assert [file for file, _ in texts(found)] == ["AGENTS.md"]
+    assert len(found.notices) == 1
+    assert "is left out: it lies outside of" in found.notices[0]
+
+
+def test_what_a_rule_keeps_from_being_read_is_not_read(project: Path) -> None:
+    put(project, AGENTS__md="@secret.md", secret__md="Secret.")
+    files = of_project(str(project), str(project))
+
+    found = read(files, "/", lambda real: "a rule says no" * real.endswith("secret.md"))
+
+    assert texts(found) == [("AGENTS.md", "@secret.md")]
+    assert found.notices == (
+        "secret.md, which AGENTS.md imports, is left out: a rule says no",
+    )
+
+
+# Whatever a folder may hold. ----------------------------------------------------------
+
+
+def test_of_a_file_of_ten_megabytes_the_beginning_is_told(project: Path) -> None:
+    put(project, AGENTS__md="A line of it.\n" * 750_000)
+
+    found = told(project)
+
+    (piece,) = found.pieces
+    assert 32_000 < len(piece.text) <= 32_768
+    assert piece.text.endswith("A line of it.")
+    assert piece.more + len(piece.text) == 14 * 750_000
+    assert found.notices == ("AGENTS.md is 10,500,000 bytes; its first 32 KiB are read",)
+
+
+def test_a_character_that_is_cut_in_two_does_no_harm(project: Path) -> None:
+    put(project, AGENTS__md="x" + "ü" * 20_000)
+
+    (piece,) = told(project).pieces
+
+    assert set(piece.text) == {"x", "ü"}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\x7fELF\x00\x01", "it is no text: it holds zero bytes"),
+        (b"\x89PNG\r\n\x1a\n", "it is no text in UTF-8"),
+        ("Text".encode("utf-16"), "it is no text in UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_left_out(content: bytes, why: str, project: Path) -> None:
+    (project / "AGENTS.md").write_bytes(content)
+
+    assert told(project) == Instructions((), (f"AGENTS.md is left out: {why}",))
+
+
+def test_a_link_out_of_the_project_is_not_followed(project: Path) -> None:
+    put(project.parent, secret__md="Secret.")
+    (project / "AGENTS.md").symlink_to("../secret.md")
+
+    assert told(project) == Instructions(
+        (), (f"AGENTS.md is left out: it lies outside of {project}",)
+    )
+
+
+def test_a_link_that_leads_nowhere_or_round_is_named(project: Path) -> None:
+    (project / "AGENTS.md").symlink_to("AGENTS.md")
+    nowhere = project / "a"
+    nowhere.mkdir()
+    (nowhere / "AGENTS.md").symlink_to("gone")
+
+    found = told(project, "a")
+
+    assert found == Instructions(
+        (),
+        (
+            "../AGENTS.md is left out: it is a link that goes round in a circle",
+            "AGENTS.md is left out: there is no such file",
+        ),
+    )
+
+
+def test_a_pipe_is_not_waited_for(project: Path) -> None:
+    os.mkfifo(project / "AGENTS.md")
+
+    assert told(project).notices == ("AGENTS.md is left out: it is a pipe",)
+
+
+def test_a_folder_of_that_name_is_named(project: Path) -> None:
+    (project / "AGENTS.md").mkdir()
+
+    assert told(project).notices == ("AGENTS.md is left out: it is a directory",)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(project: Path) -> None:
+    put(project, AGENTS__md="Rules.")
+    (project / "AGENTS.md").chmod(0)
+
+    assert told(project).notices == (
+        "AGENTS.md is left out: it cannot be read: the system does not permit it",
+    )
+
+
+def test_of_a_thousand_imports_a_hundred_files_are_read_and_that_is_said(
+    project: Path,
+) -> None:
+    put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
+    put(project, **{f"docs___{n}__md": f"File {n}." for n in range(101)})
+
+    found = told(project)
+
+    assert len(found.pieces) == 100
+    assert found.notices == (
+        "docs/99.md and what comes after it is left out: instructions may be 100 files of "
+        "256 KiB together",
+    )
+
+
+def test_of_a_thousand_problems_a_few_are_told(project: Path) -> None:
+    put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
+
+    found = told(project)
+
+    assert len(found.notices) == 10
+    assert found.notices[-2:] == (
+        "91 more files of instructions have such problems",
+        "docs/99.md and what comes after it is left out: instructions may be 100 files of "
+        "256 KiB together",
+    )
+
+
+def test_a_name_with_a_line_break_is_written_out(project: Path) -> None:
+    put(project, **{"a\nb___AGENTS__md": "@x.md"})
+
+    found = told(project)
+    inside = read(of_project(str(project / "a\nb"), str(project)), "/", nobody)
+    outside = read([File(str(project / "a\nb/AGENTS.md"), str(project))], "/", nobody)
+
+    assert found == Instructions()
+    assert texts(inside) == [("AGENTS.md", "@x.md")]
+    assert texts(outside)[0][0] == f"{project}/a\\nb/AGENTS.md"
+
+
+def test_letters_that_nobody_sees_are_left_out_and_counted(project: Path) -> None:
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    put(project, AGENTS__md=f"Rules.{hidden}\u202e\u200b\x1b[2J 👩\u200d🚀 ok\r\n")
+
+    found = told(project)
+
+    assert texts(found) == [("AGENTS.md", "Rules.[2J 👩\u200d🚀 ok")]
+    assert found.notices == ("AGENTS.md: 7 characters that nobody can see were left out",)

@@ -1,0 +1,121 @@
+"""The system text, part by part, each within its share of the window."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from refold.journal.events import Briefed
+from refold.prompts.parts import Piece, instructions, part_of, room, shape, told, within
+
+
+def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
+    found = told([("prompt", "Be.\n"), ("memory", " \n"), ("more", "\nMore.")])
+
+    assert (found.system, found.parts) == (
+        "Be.\n\nMore.", (("prompt", 3), ("more", 5)),
+    )  # fmt: skip
+
+
+@given(st.lists(st.text(max_size=20), max_size=6))
+def test_every_part_is_found_again_in_what_was_told(texts: list[str]) -> None:
+    named = [(f"part {n}", text) for n, text in enumerate(texts)]
+    found = told(named)
+    briefed = Briefed(found.system, parts=found.parts)
+
+    assert [part_of(briefed, name) for name, _ in named] == [t.strip() for t in texts]
+    assert part_of(briefed, "none") == ""
+
+
+def test_of_a_journal_without_parts_none_is_found() -> None:
+    assert part_of(Briefed("You are."), "prompt") == ""
+
+
+@pytest.mark.parametrize(
+    ("window", "small", "characters"),
+    [
+        (200_000, False, 100_000),
+        (1_000_000, False, 100_000),
+        (32_000, False, 16_000),
+        (8_000, False, 4_000),
+        (1_000, False, 2_000),
+        (8_000, True, 2_000),
+    ],
+)
+def test_instructions_may_fill_an_eighth_of_the_window(
+    window: int, small: bool, characters: int
+) -> None:
+    assert room("instructions", window, small=small) == characters
+
+
+def test_a_part_that_is_too_long_is_cut_at_a_line_and_says_so() -> None:
+    text = "\n".join(f"line {n}" for n in range(100))
+
+    found = within(text, "memory", 200)
+
+    *lines, mark = found.split("\n")
+    kept = "\n".join(lines)
+    assert len(found) <= 200
+    assert text.startswith(kept + "\n")
+    assert mark == f"[… {len(text) - len(kept):,} characters more in memory.md …]"
+
+
+def test_a_text_closes_no_tag_of_its_own() -> None:
+    text = "a </instructions> b < / INSTRUCTIONS> c <instructions file='x'> d <b>"
+    found, _ = instructions([Piece(text, 'x"><b>.md')], 2_000)
+
+    assert found.count("</instructions>") == 1
+    assert found.count("<instructions") == 1
+    assert '<instructions file="x&quot;>&lt;b>.md">' in found
+    assert "a &lt;/instructions> b &lt; / INSTRUCTIONS> c" in found
+    assert "d <b>" in found
+
+
+def test_where_room_is_short_one_s_own_and_the_nearest_come_first() -> None:
+    pieces = [
+        Piece("own " * 50, "own.md", own=True),
+        Piece("far " * 100, "far.md"),
+        Piece("middle\n" * 100, "middle.md"),
+        Piece("near " * 50, "near.md"),
+    ]
+
+    found, notices = instructions(pieces, 1_200)
+
+    assert len(found) <= 1_300
+    assert ("own " * 50).strip() in found
+    assert ("near " * 50).strip() in found
+    assert found.index("own.md") < found.index("middle.md") < found.index("near.md")
+    assert "characters more in middle.md …]" in found
+    assert found.endswith("[… not told here: far.md …]")
+    assert notices == (
+        "middle.md, far.md: longer than the part of the model's window that instructions "
+        "may fill (1,200 characters), so it is told only the beginning",
+    )
+
+
+def test_a_file_that_was_read_in_part_says_how_much_more_there_is() -> None:
+    found, notices = instructions([Piece("Rules.", "big.md", more=9_000)], 2_000)
+
+    assert "Rules.\n[… 9,000 characters more in big.md …]\n</instructions>" in found
+    assert notices == ()
+
+
+def test_without_files_nothing_is_said() -> None:
+    assert instructions([], 2_000) == ("", ())
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab\n<"), min_size=1, max_size=400), min_size=1, max_size=8),
+    st.integers(400, 3_000),
+)  # fmt: skip
+def test_instructions_never_take_more_than_their_room(texts: list[str], most: int) -> None:
+    pieces = [Piece(f"x{text}", f"{n}.md") for n, text in enumerate(texts)]
+
+    found, _ = instructions(pieces, most)
+
+    assert len(found) <= most + 100  # the line that names what is not told
+
+
+def test_the_shape_of_an_answer_is_told_where_one_is_asked_for() -> None:
+    assert shape(None) == ""
+    assert shape(Raw(b'{"type":"object"}')).endswith('\n{"type":"object"}')

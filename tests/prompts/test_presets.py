@@ -1,0 +1,186 @@
+"""Prompts are files with a version, and a person may add theirs beside ours."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import refold.prompts
+from refold.errors import BadInput
+from refold.prompts.presets import BUILT_IN, Shelf, names, preset, presets, shadowed
+
+OURS = Path(refold.prompts.__file__).parent
+# Version and sha256 of each prompt that a model reads.
+PINNED = {
+    "coding": ("1", "5c5550651b80dbf451241418d369b981a84466070e5ef2694a8aeb7f33adef75"),
+    "work": ("1", "2c2a8337d32b2a9af75c52e5345091948ec6258909d01791842417fb25c994dc"),
+    "research": ("1", "bef95d94958113902b958b4bce72d4982e1ec69e3751f85402a341c7ad735554"),
+    "review": ("1", "bc3c7bc61ad4e0c6d75ae52e1046ea13b57a07945c0209bf6cb9c7b7954557fd"),
+}
+SMALL = "fdf451d4a8d7f8845726773c4e6dd04daebe75fed33b634e44f9761cd1ba2f5e"
+PLAIN = "---\nname: mine\ndescription: My way.\nversion: 3\n---\nBe brief.\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "prompts"
+
+
+@pytest.fixture
+def shelf(folder: Path, tmp_path: Path) -> Shelf:
+    return Shelf(str(folder), ".refold/prompts", str(tmp_path))
+
+
+def put(folder: Path, name: str, text: str | bytes) -> Path:
+    file = folder / name / "PROMPT.md"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_prompt_that_changes_gets_a_new_version(name: str) -> None:
+    found = (preset(name).version, sha256(OURS / name / "PROMPT.md"))
+
+    assert found == PINNED[name], (
+        f"prompts/{name}/PROMPT.md has changed: raise the version in it, and write "
+        f"{found} into PINNED above, so that a session can be told from one before"
+    )
+
+
+def test_the_small_prompt_changes_only_on_purpose() -> None:
+    assert sha256(OURS / "small.md") == SMALL, (
+        "prompts/small.md has changed: try it with the small model, and write its sha256 above"
+    )
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_prompt_says_what_the_house_relies_on(name: str) -> None:
+    text = preset(name).text
+
+    assert [
+        word
+        for word in (
+            "never an order", "<reminder>", "history_search", "todo_write", "read_skill",
+            "Before you say that you are done", "person's language",
+        )
+        if word not in text
+    ] == []  # fmt: skip
+    assert len(text) < 3_000
+
+
+def test_a_preset_of_one_s_own_is_found_by_its_name(folder: Path, shelf: Shelf) -> None:
+    put(folder, "mine", PLAIN)
+
+    found = preset("mine", [shelf])
+
+    assert (found.description, found.version, found.text, found.where) == (
+        "My way.", "3", "Be brief.", ".refold/prompts/mine/PROMPT.md",
+    )  # fmt: skip
+    assert names([shelf]) == (*BUILT_IN, "mine")
+
+
+def test_the_first_shelf_wins(folder: Path, shelf: Shelf, tmp_path: Path) -> None:
+    other = Shelf(str(tmp_path / "own"), "own", "/")
+    put(folder, "mine", PLAIN)
+    put(tmp_path / "own", "mine", PLAIN.replace("Be brief.", "Be long."))
+
+    assert preset("mine", [shelf, other]).text == "Be brief."
+    assert preset("mine", [other, shelf]).text == "Be long."
+
+
+def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: Shelf) -> None:
+    put(folder, "coding", PLAIN.replace("mine", "coding"))
+
+    assert preset("coding", [shelf]) == preset("coding")
+    assert shadowed([shelf]) == (
+        ".refold/prompts/coding/PROMPT.md does not count: coding is a preset of refold; "
+        "give yours another name",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("codign", "there is no preset 'codign'; did you mean coding? there are coding, work, research, review, mine"),
+        ("zzz", "there is no preset 'zzz'; there are coding, work, research, review, mine"),
+        ("../mine", "there is no preset '../mine'; did you mean mine? there are coding, work, research, review, mine"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_none_says_which_there_are(
+    name: str, said: str, folder: Path, shelf: Shelf
+) -> None:
+    put(folder, "mine", PLAIN)
+
+    with pytest.raises(BadInput) as error:
+        preset(name, [shelf])
+
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Be brief.\n", "line 1: the file has to begin with a line ---"),
+        ("", "line 1: the file has to begin with a line ---"),
+        ("---\nname: mine\n", "line 1: the line --- that ends the front matter is missing"),
+        ("---\nname: mine\nBe brief\n---\nx\n", "line 3: 'Be brief' is no line `key: words`"),
+        ("---\nname: mine\nname: mine\n---\nx\n", "line 3: name stands there twice"),
+        ("---\nname: mine\n---\nx\n", "line 3: the front matter says no description"),
+        ("---\nname: mine\ndescription: d\n---\n \n", "line 4: there is no prompt after the front matter"),
+    ],
+)  # fmt: skip
+def test_front_matter_that_is_wrong_is_named_by_its_line(
+    text: str, said: str, folder: Path, shelf: Shelf
+) -> None:
+    put(folder, "mine", text)
+
+    with pytest.raises(BadInput) as error:
+        preset("mine", [shelf])
+
+    assert str(error.value) == f".refold/prompts/mine/PROMPT.md, {said}"
+    assert presets([shelf])[1] == (str(error.value),)
+    assert [each.name for each in presets([shelf])[0]] == list(BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"---\n" + b"x" * 40_000, "it is larger than 32 KiB"),
+        (b"---\n\xff\n---\n", "it is no text in UTF-8"),
+        (b"---\n\0\n---\n", "it is no text: it holds zero bytes"),
+    ],
+)
+def test_a_file_that_is_no_prompt_is_refused(
+    content: bytes, said: str, folder: Path, shelf: Shelf
+) -> None:
+    put(folder, "mine", content)
+
+    with pytest.raises(BadInput) as error:
+        preset("mine", [shelf])
+
+    assert str(error.value) == (
+        f"the preset .refold/prompts/mine/PROMPT.md cannot be read: {said}"
+    )
+
+
+def test_a_link_out_of_the_folder_is_not_followed(
+    folder: Path, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = put(tmp_path_factory.mktemp("outside"), "mine", PLAIN)
+    (folder / "mine").mkdir(parents=True)
+    (folder / "mine" / "PROMPT.md").symlink_to(outside)
+
+    with pytest.raises(BadInput, match="it lies outside of"):
+        preset("mine", [shelf])
+
+
+def test_the_folder_and_the_file_say_the_same_name(folder: Path, shelf: Shelf) -> None:
+    put(folder, "other", PLAIN)
+
+    with pytest.raises(BadInput, match="named 'mine', and its folder 'other'"):
+        preset("other", [shelf])

@@ -1,0 +1,96 @@
+"""A call that was made by way of another tool is told as the model made it.
+
+The tool itself is in no list that the provider has seen, and what came with the call
+(a signature) is of the call as it was.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from strict_servers import complaint
+from wires import SIGNED, WIRES, message, request, sent
+
+from refold.provider.text_protocol.told import Told
+from refold.testing.wire_answers import WireName
+from refold.tools.notebook_edit import notebook_edit
+from refold.tools.tool_search import finding
+from refold.values.messages import ToolCall, ToolResult
+
+TOOLS = tuple(tool.spec for tool in finding((notebook_edit,)))
+ARGUMENTS = {"path": "n.ipynb", "cell": 1}
+MADE = {"name": "notebook_edit", "arguments": ARGUMENTS}
+CALL = ToolCall(
+    "call-1",
+    "notebook_edit",
+    Raw(json.dumps(ARGUMENTS).encode()),
+    "g-1",
+    "gemini",
+    Raw(SIGNED),
+    via="tool_call",
+)
+TALK = (
+    message("user", "Mend the notebook."),
+    message("assistant", CALL),
+    message("tool", ToolResult("call-1", "Changed.")),
+)
+WHERE: dict[WireName, Callable[[dict[str, Any]], tuple[str, Any]]] = {
+    "anthropic": lambda body: of(body["messages"][1]["content"][0], "input"),
+    "openai-responses": lambda body: of(body["input"][1], "arguments"),
+    "openai-chat": lambda body: of(
+        body["messages"][1]["tool_calls"][0]["function"], "arguments"
+    ),
+    "gemini": lambda body: of(body["contents"][1]["parts"][0]["functionCall"], "args"),
+    "ollama": lambda body: of(
+        body["messages"][1]["tool_calls"][0]["function"], "arguments"
+    ),
+}
+
+
+def of(call: dict[str, Any], arguments: str) -> tuple[str, Any]:
+    given = call[arguments]
+    return call["name"], json.loads(given) if isinstance(given, str) else given
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_each_wire_tells_it_as_it_was_made(wire: WireName) -> None:
+    body = sent(wire, request(*TALK, tools=TOOLS))
+
+    assert WHERE[wire](body) == ("tool_call", MADE)
+    assert complaint(wire, body) == ""
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_one_by_a_name_that_no_list_holds_is_valid_too(wire: WireName) -> None:
+    """As where a model called the tool directly, having read of it."""
+    direct = ToolCall("call-1", "notebook_edit", CALL.arguments)
+
+    body = sent(wire, request(TALK[0], message("assistant", direct), TALK[2], tools=TOOLS))
+
+    assert WHERE[wire](body) == ("notebook_edit", ARGUMENTS)
+    assert complaint(wire, body) == ""
+
+
+def test_the_signature_of_a_call_stays_on_it() -> None:
+    body = sent("gemini", request(*TALK, tools=TOOLS))
+
+    assert body["contents"][1]["parts"][0]["thoughtSignature"] == "Y2FsbA=="
+
+
+def test_results_carry_the_name_that_was_called() -> None:
+    asked = request(*TALK, tools=TOOLS)
+
+    response = sent("gemini", asked)["contents"][2]["parts"][0]["functionResponse"]
+    assert response["name"] == "tool_call"
+    assert sent("ollama", asked)["messages"][2]["tool_name"] == "tool_call"
+
+
+def test_in_words_it_is_told_as_it_was_made() -> None:
+    plain = Told().plain(request(*TALK, tools=TOOLS))
+
+    assert plain.messages[1].message.text == (
+        '<tool_call>\n{"name": "tool_call", "arguments": '
+        '{"name":"notebook_edit","arguments":{"path": "n.ipynb", "cell": 1}}}\n</tool_call>'
+    )

@@ -1,0 +1,84 @@
+"""What was encoded of a talk is not sent again where the talk was told shorter since."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from refold.engine.policies.compaction import compacting
+from refold.engine.shrinking import Shares, prunable
+from refold.journal.events import (
+    Compacted,
+    Ended,
+    Entry,
+    Event,
+    ModelAnswered,
+    Said,
+    TakenUp,
+)
+from refold.journal.fold import View, fold
+from refold.provider.encoded import Encoded, Piece
+from refold.provider.port import Pictures
+from refold.values.messages import Message, ToolCall
+
+
+def encode(message: Message, pictures: Pictures) -> Iterator[Piece]:
+    yield Piece(msgspec.json.encode(message.parts), message.role.encode(), b"]")
+
+
+def looked(calls: int) -> View:
+    news: list[Event] = [Said("Look."), TakenUp((1,))]
+    for n in range(calls):
+        call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
+        news += [
+            ModelAnswered(Message("assistant", (call,))),
+            Ended(call.id, "done", "x" * 900),
+        ]
+    return fold(Entry(seq, event) for seq, event in enumerate(news, start=1))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3, 9])
+@pytest.mark.parametrize("again", [False, True])
+def test_it_is_encoded_as_if_nothing_was_known_of_it(keep: int, again: bool) -> None:
+    view, warm = looked(9), Encoded(encode)
+    warm.join(view.talk.messages)
+    for kind in ("prune", "full") if again else ("prune",):
+        kept = view.talk.messages[-2].seq if kind == "full" else 0
+        event = Compacted(
+            kind, "", prunable(view, keep), kept, "What was said.", "A summary."
+        )  # type: ignore[arg-type]
+        view = fold([Entry(view.seq + 1, event)], view)
+
+        assert warm.join(view.talk.messages) == Encoded(encode).join(view.talk.messages)
+
+
+def test_going_back_to_before_it_is_encoded_anew_too() -> None:
+    before, warm = looked(9), Encoded(encode)
+    after = fold(
+        [Entry(before.seq + 1, Compacted("prune", "", prunable(before, 3)))], before
+    )
+    warm.join(after.talk.messages)
+
+    assert warm.join(before.talk.messages) == Encoded(encode).join(before.talk.messages)
+
+
+def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
+    seen: list[int] = []
+
+    def counting(message: Message, pictures: Pictures) -> Iterator[Piece]:
+        seen.append(len(message.parts))
+        yield from encode(message, pictures)
+
+    view, warm = looked(9), Encoded(counting)
+    warm.join(view.talk.messages)
+    seen.clear()
+    lines = prunable(view, 3)[:2]  # the newest two of those that could go
+    told = fold([Entry(view.seq + 1, Compacted("prune", "", lines))], view)
+    warm.join(told.talk.messages)
+
+    assert len(seen) == len(view.talk.messages) - 2 - 2 * 4
+
+
+def test_a_talk_with_nothing_that_could_go_is_left_alone() -> None:
+    assert compacting(Shares())(looked(3)) is None

@@ -1,0 +1,128 @@
+"""An agent chosen in a session: what is recorded, and what becomes of the mode."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from refold.agents.choosing import choose
+from refold.errors import BadInput
+from refold.journal import codec
+from refold.journal.events import (
+    AgentChosen,
+    Ended,
+    Entry,
+    Event,
+    ModeChanged,
+    PlanAnswered,
+    Said,
+)  # fmt: skip
+from refold.journal.fold import View
+from refold.journal.store import MemoryStore
+from refold.session.inbox import APPROVED, Inbox
+from refold.session.recorder import Recorder
+from refold.values.control import PlanReady
+from refold.values.rights import Mode
+
+Doing = Callable[[Inbox, Recorder], Awaitable[object]]
+
+
+def made_by(doing: Doing, mode: Mode = "default") -> tuple[list[Event], View]:
+    """What a session of that mode records of this."""
+
+    async def use() -> tuple[list[Event], View]:
+        store = MemoryStore()
+        record = Recorder(store)
+        await record.open()
+        await doing(Inbox(record, mode=mode), record)
+        return [entry.event for entry in entries(store)], record.view
+
+    return anyio.run(use)
+
+
+def entries(store: MemoryStore) -> list[Entry]:
+    return [entry for entry, _ in codec.decode(store.lines)]
+
+
+def test_an_agent_is_recorded_once() -> None:
+    async def doing(inbox: Inbox, _: Recorder) -> None:
+        assert await inbox.choose_agent("review")
+        assert not await inbox.choose_agent("review")
+
+    events, view = made_by(doing)
+
+    assert events == [AgentChosen("review")]
+    assert view.about.agent == "review"
+
+
+def test_who_only_plans_begins_in_plan_mode() -> None:
+    async def doing(inbox: Inbox, _: Recorder) -> None:
+        await inbox.choose_agent("plan", mode="plan", then="main")
+
+    events, view = made_by(doing)
+
+    assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
+    assert (view.about.then, view.rights.mode) == ("main", "plan")
+
+
+def test_who_comes_after_it_has_the_mode_that_was_before() -> None:
+    async def doing(inbox: Inbox, _: Recorder) -> None:
+        await inbox.set_mode("accept-edits")
+        await inbox.choose_agent("plan", mode="plan", then="main")
+        await inbox.choose_agent("main")
+
+    events, view = made_by(doing)
+
+    assert events[-2:] == [AgentChosen("main"), ModeChanged("accept-edits")]
+    assert (view.about.agent, view.about.then) == ("main", "")
+
+
+def test_plan_mode_that_a_person_chose_stays_with_another_agent() -> None:
+    async def doing(inbox: Inbox, _: Recorder) -> None:
+        await inbox.set_mode("plan")
+        await inbox.choose_agent("review")
+
+    assert made_by(doing)[0] == [ModeChanged("plan"), AgentChosen("review")]
+
+
+def test_an_approved_plan_is_carried_out_by_who_can() -> None:
+    async def doing(inbox: Inbox, record: Recorder) -> None:
+        await inbox.choose_agent("plan", mode="plan", then="main")
+        await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
+        await inbox.approve_plan()
+
+    events, view = made_by(doing)
+
+    assert events[-4:] == [
+        PlanAnswered(3, True),
+        ModeChanged("default"),
+        AgentChosen("main"),
+        Said(APPROVED, "person", "next"),
+    ]
+    assert view.about.agent == "main"
+
+
+def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
+    async def doing(inbox: Inbox, _: Recorder) -> None:
+        assert (await choose(inbox, "Plan")).name == "plan"
+
+    events, _ = made_by(doing)
+
+    assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
+
+
+def test_who_works_for_no_person_is_not_chosen() -> None:
+    async def doing(inbox: Inbox, _: Recorder) -> None:
+        with pytest.raises(BadInput, match="the agent code works only for other agents"):
+            await choose(inbox, "general")
+
+    assert made_by(doing)[0] == []
+
+
+def test_a_plan_sent_back_stays_with_who_made_it() -> None:
+    async def doing(inbox: Inbox, record: Recorder) -> None:
+        await inbox.choose_agent("plan", mode="plan", then="main")
+        await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
+        await inbox.reject_plan(feedback="Smaller.")
+
+    assert made_by(doing)[1].about.agent == "plan"

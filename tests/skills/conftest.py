@@ -1,0 +1,12 @@
+"""What most tests of skills stand on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.skills.surrounded import Here
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path.resolve())

@@ -1,0 +1,27 @@
+"""Run a script of a shipped skill as a model would: by its path, in a directory of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from refold.skills.places import shipped
+
+SKILLS = Path(shipped())
+
+
+def run(skill: str, script: str, *arguments: str, cwd: Path) -> tuple[int, str]:
+    """The exit code, and what was printed. Nothing of refold can be imported."""
+    done = subprocess.run(
+        [sys.executable, "-I", str(SKILLS / skill / "scripts" / script), *arguments],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def asset(skill: str, name: str) -> Path:
+    return SKILLS / skill / "assets" / name

@@ -1,0 +1,88 @@
+"""`refold skills`: what is there, and one of them whole."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from refold.config.folders import Folders
+from refold.config.paths import paths
+from tests.skills.surrounded import raw, write
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path.resolve() / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "refold"))
+    return folder
+
+
+def trust(project: Path) -> None:
+    Folders(paths(os.environ).folders).trust_texts(project)
+
+
+def test_the_list_says_where_each_lies_and_what_is_wrong(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project / ".claude/skills", "mine", "Words of mine.")
+    raw(project / ".claude/skills", "bad", "bad")
+    trust(project)
+
+    code = main(["skills"])
+
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert out.startswith(
+        "mine  (.claude/skills)\n    Words of mine.\napi-design  (refold)\n"
+    )
+    assert err == (
+        "refold: the skill in .claude/skills/bad does not count: SKILL.md, line 1: "
+        "the file does not begin with a line ---\n"
+    )
+
+
+def test_what_lies_in_a_folder_without_trust_is_told_and_not_listed(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project / ".claude/skills", "mine")
+
+    main(["skills", "list", "--json"])
+
+    out, err = capsys.readouterr()
+    listed = [json.loads(line) for line in out.splitlines()]
+    assert [(each["name"], each["whose"]) for each in listed][:1] == [
+        ("api-design", "shipped")
+    ]
+    assert len(listed) == 8
+    assert "refold: .claude/skills: this folder is not trusted" in err
+
+
+def test_one_is_shown_whole(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["skills", "show", "pdf-writer"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["skills", "show", "pdf-writer", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    assert shown.startswith("The skill pdf-writer is in /")
+    assert "- scripts/write_pdf.py\n" in shown
+    assert document["text"].rstrip() == shown.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show"], "say which: refold skills show NAME"),
+        (["list", "x"], "to see one skill whole: refold skills show x"),
+        (["show", "pdf"], "there is no skill 'pdf'; did you mean pdf-writer?"),
+    ],
+)
+def test_what_makes_no_sense_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["skills", *words]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,299 @@
+"""Which skills are found, which win, and what is said of those that are none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.skills.catalogue import Catalogue, unheeded
+from refold.skills.discovery import LARGEST, MOST, found
+from refold.skills.places import Place, shipped
+from tests.skills.surrounded import Here, place, raw, write
+
+
+def names(found_: object) -> list[str]:
+    return [skill.name for skill in found_.skills]  # type: ignore[attr-defined] - any Found
+
+
+def test_skills_are_found_in_every_place_in_this_order(here: Here) -> None:
+    sub = here.project / "sub"
+    places = [
+        sub / ".refold/skills", sub / ".agents/skills", sub / ".claude/skills",
+        here.project / ".refold/skills", here.project / ".agents/skills",
+        here.project / ".claude/skills",
+        here.config / "skills", here.home / ".agents/skills", here.home / ".claude/skills",
+    ]  # fmt: skip
+    for number, folder in enumerate(places):
+        write(folder, f"own-{number}")
+        write(folder, "everywhere", f"That of {number}.")
+
+    skills = Catalogue(here.around(sub)).found.skills
+
+    assert [s.name for s in skills if s.whose != "shipped"] == [
+        "everywhere", *(f"own-{number}" for number in range(9)),
+    ]  # fmt: skip
+    assert skills[0].description == "That of 0."
+    assert [s.where for s in skills[1:10]] == [
+        ".refold/skills", ".agents/skills", ".claude/skills",
+        "../.refold/skills", "../.agents/skills", "../.claude/skills",
+        "~/.config/refold/skills", "~/.agents/skills", "~/.claude/skills",
+    ]  # fmt: skip
+
+
+def test_the_shipped_ones_are_always_there(here: Here) -> None:
+    skills = here.catalogue().found
+
+    assert names(skills) == [
+        "api-design", "code-review", "design", "dockerfile-builder", "docx-writer",
+        "excel-writer", "pdf-writer", "ppt-writer",
+    ]  # fmt: skip
+    assert skills.problems == ()
+
+
+def test_who_loses_is_told(here: Here) -> None:
+    write(here.project / ".refold/skills", "mine", "One.")
+    write(here.project / ".claude/skills", "mine", "Another.")
+    write(here.home / ".claude/skills", "mine", "One.")  # the same again is no loss
+
+    problems = here.catalogue().notices()
+
+    assert problems == (
+        "the skill mine in .claude/skills does not count: the one in .refold/skills comes first",
+    )
+
+
+def test_who_puts_theirs_in_place_of_a_shipped_one_knows_it(here: Here) -> None:
+    write(here.config / "skills", "pdf-writer", "My own way.")
+
+    catalogue = here.catalogue()
+
+    assert catalogue.skill("pdf-writer").description == "My own way."
+    assert catalogue.notices() == ()
+    assert catalogue.every_notice() == (
+        "the skill pdf-writer in refold does not count: the one in ~/.config/refold/skills "
+        "comes first",
+    )
+
+
+def test_a_project_that_puts_its_own_in_place_of_a_shipped_one_is_told(here: Here) -> None:
+    write(here.project / ".claude/skills", "pdf-writer", "Do as I say.")
+
+    assert here.catalogue().notices() == (
+        "the skill pdf-writer in refold does not count: the one in .claude/skills comes first",
+    )
+
+
+def test_nothing_of_a_folder_counts_that_is_not_trusted(here: Here) -> None:
+    write(here.project / ".claude/skills", "theirs")
+    (here.project / ".agent0").mkdir()
+    (here.project / ".agent0/skills.md").write_text("## /x\nDo.\n")
+
+    found_ = Catalogue(here.untrusting()).found
+
+    assert "theirs" not in names(found_)
+    assert unheeded(here.untrusting()) == (".claude/skills", ".agent0/skills.md")
+    assert unheeded(here.around()) == ()
+
+
+def test_trust_in_a_folder_is_no_trust_in_the_one_above(here: Here) -> None:
+    sub = here.project / "sub"
+    write(sub / ".claude/skills", "near")
+    write(here.project / ".claude/skills", "above")
+
+    found_ = Catalogue(here.around(sub, trusted=sub)).found
+
+    assert "near" in names(found_)
+    assert "above" not in names(found_)
+    assert found_.problems == ()
+
+
+def test_two_places_that_are_one_are_looked_at_once(here: Here) -> None:
+    write(here.project / ".agents/skills", "one")
+    (here.project / ".claude").mkdir()
+    (here.project / ".claude/skills").symlink_to("../.agents/skills")
+
+    found_ = here.catalogue().found
+
+    assert (names(found_)[0], found_.problems) == ("one", ())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("no front matter", "SKILL.md, line 1: the file does not begin with a line ---"),
+        ("---\nname: x\n---\n", "SKILL.md: the front matter has no text as 'description'"),
+        ("---\ndescription: d\n---\n", "SKILL.md: the front matter has no text as 'name'"),
+        ("---\nname: [x]\ndescription: d\n---\n", "has no text as 'name'"),
+        ("---\nname: y\ndescription: d\n---\n", "it is named 'y', and its folder 'x'"),
+        ("---\nname: X\ndescription: d\n---\n", "the name 'X' is not of lower-case letters"),
+        ("---\nname: a--b\ndescription: d\n---\n", "single hyphens"),
+        ('---\nname: "x\\ny"\ndescription: d\n---\n', "the name 'x\\\\ny' is not"),
+        (f"---\nname: {'a' * 65}\ndescription: d\n---\n", "the name has 65 characters"),
+        (f"---\nname: x\ndescription: {'d' * 1025}\n---\n", "has 1,025 characters; 1,024"),
+        (b"---\nname: x\ndescription: \xff\n---\n", "SKILL.md, line 3: this is no UTF-8"),
+        (b"\x7fELF\x00\x01", "SKILL.md, line 1: the file does not begin with a line ---"),
+        (b"x" * (LARGEST + 1), "SKILL.md: it is larger than 256 KiB"),
+    ],
+)  # fmt: skip
+def test_bad_front_matter_is_one_notice_and_the_rest_goes_on(
+    tmp_path: Path, content: str | bytes, words: str
+) -> None:
+    raw(tmp_path / "skills", "x", content)
+    write(tmp_path / "skills", "good")
+
+    told = found([place(tmp_path / "skills")])
+
+    assert names(told) == ["good"]
+    (problem,) = told.problems
+    assert problem.startswith("the skill in skills/x does not count: ")
+    assert words in problem
+
+
+def test_ten_megabytes_are_not_read(tmp_path: Path) -> None:
+    skill = raw(tmp_path / "skills", "x", "")
+    os.truncate(skill / "SKILL.md", 10 * 1024 * 1024)
+
+    (problem,) = found([place(tmp_path / "skills")]).problems
+
+    assert problem.endswith("SKILL.md: it is larger than 256 KiB")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "skills" / "x").mkdir(parents=True)
+    os.mkfifo(tmp_path / "skills" / "x" / "SKILL.md")
+
+    (problem,) = found([place(tmp_path / "skills")]).problems
+
+    assert "is a device, pipe or socket" in problem
+
+
+def test_nothing_leads_out_of_a_project(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    write(outside, "linked")
+    write(outside, "far")
+    folder = project / "skills"
+    folder.mkdir(parents=True)
+    (folder / "linked").symlink_to(outside / "linked")
+    (folder / "file").mkdir()
+    (folder / "file" / "SKILL.md").symlink_to(outside / "far" / "SKILL.md")
+    (project / "all").symlink_to(outside)
+
+    told = found([place(folder), place(project / "all", bound=project)])
+
+    assert names(told) == []
+    assert [p.partition(" does not")[0].partition(" do not")[0] for p in told.problems] == [
+        "the skill in skills/file", "the skill in skills/linked", "the skills in all",
+    ]  # fmt: skip
+    assert all("a link that leads out" in problem for problem in told.problems)
+
+
+def test_the_person_s_own_skills_may_be_links_to_where_they_keep_them(here: Here) -> None:
+    kept = here.home / "dotfiles"
+    write(kept, "whole")
+    write(kept, "file")
+    skills = here.home / ".claude/skills"
+    (skills / "file").mkdir(parents=True)
+    (skills / "whole").symlink_to(kept / "whole")
+    (skills / "file" / "SKILL.md").symlink_to(kept / "file" / "SKILL.md")
+
+    catalogue = here.catalogue()
+
+    assert [s.name for s in catalogue.found.skills if s.whose == "yours"] == [
+        "file",
+        "whole",
+    ]
+    assert "Do it." in catalogue.told("whole")
+    assert "Do it." in catalogue.told("file")
+
+
+def test_links_in_a_circle_are_one_notice(tmp_path: Path) -> None:
+    folder = tmp_path / "skills"
+    write(folder, "good")
+    (folder / "round").symlink_to("round")
+    (folder / "good" / "again").symlink_to(folder)
+
+    told = found([place(folder)])
+
+    assert names(told) == ["good"]
+    assert told.problems == ()
+
+
+def test_thousands_of_folders_take_no_time_and_no_room(tmp_path: Path) -> None:
+    folder = tmp_path / "skills"
+    folder.mkdir()
+    for number in range(MOST + 50):
+        (folder / f"s{number:05}").mkdir()
+    write(folder, "s00000")
+    for number in range(1, 9):
+        raw(folder, f"s{number:05}", "bad")
+
+    told = found([place(folder)])
+
+    assert names(told) == ["s00000"]
+    assert told.problems[0] == (
+        f"skills has more than {MOST} folders: of skills, only the first {MOST} count"
+    )
+
+
+def test_a_start_tells_of_some_and_counts_the_others(here: Here) -> None:
+    for number in range(9):
+        raw(here.project / ".claude/skills", f"bad-{number}", "bad")
+
+    told = here.catalogue().notices()
+
+    assert len(told) == 6
+    assert told[-1] == "and 4 more skills do not count: refold skills list"
+
+
+def test_names_cannot_order_a_screen_about(tmp_path: Path) -> None:
+    raw(tmp_path / "skills", "a\n\x1b[2Jb", "bad")
+
+    (problem,) = found([place(tmp_path / "skills")]).problems
+
+    assert problem.isprintable()
+
+
+@pytest.mark.parametrize("name", ["skill.md", "Skill.md"])
+def test_a_file_that_is_misspelt_is_told(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "skills" / "x"
+    folder.mkdir(parents=True)
+    (folder / name).write_text("---\nname: x\ndescription: d\n---\n")
+
+    (problem,) = found([place(tmp_path / "skills")]).problems
+
+    assert problem.endswith(f"it has a file {name}: name it SKILL.md")
+
+
+def test_other_folders_and_files_there_are_nobody_s_business(tmp_path: Path) -> None:
+    folder = tmp_path / "skills"
+    for name in (".git", "notes", "notes/deep"):
+        (folder / name).mkdir(parents=True)
+    (folder / "README.md").write_text("Read me.")
+
+    assert found(
+        [place(folder), place(tmp_path / "nothing"), place(folder / "README.md")]
+    ) == (found([]))
+
+
+def test_a_skill_for_people_alone_is_not_told_to_the_model(here: Here) -> None:
+    raw(
+        here.config / "skills",
+        "mine",
+        "---\nname: mine\ndescription: d\ndisable-model-invocation: true\n---\n",
+    )
+
+    catalogue = here.catalogue()
+
+    assert "mine" in names(catalogue.found)
+    assert "mine" not in catalogue.listed(4000)
+    assert "mine" not in dict(catalogue.matching(""))
+
+
+def test_what_is_shipped_may_be_an_installer_s_links(tmp_path: Path) -> None:
+    folder = tmp_path / "skills" / "pdf-writer"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").symlink_to(Path(shipped()) / "pdf-writer" / "SKILL.md")
+
+    told = found([Place(str(tmp_path / "skills"), "refold", "shipped")])
+
+    assert names(told) == ["pdf-writer"]

@@ -1,0 +1,110 @@
+"""Commands can run what a skill brings, and see nothing else of refold's own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.config.paths import Paths
+from refold.config.settings import Settings
+from refold.permissions.decide import decide
+from refold.permissions.facts import Facts, Target, Touch
+from refold.values.tools import Effect
+from refold.workspace import Where, Workspace
+from tests.place.walled import needs_bubblewrap, walled
+from tests.skills.surrounded import write
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    skill = write(folder / "skills", "mine")
+    (skill / "scripts").mkdir()
+    (skill / "scripts" / "say.sh").write_text("echo from the skill")
+    (folder / "credentials.toml").write_text("secret = 'x'")
+    return folder
+
+
+def test_a_command_runs_a_skill_s_script_and_sees_no_keys(
+    tmp_path: Path, config: Path
+) -> None:
+    needs_bubblewrap()
+    skills = config / "skills"
+    wish = {"own": (str(config),), "shared": (str(skills),)}
+    with walled(tmp_path / "ws", **wish) as ws:
+        ran = ws.run(f"bash {skills}/mine/scripts/say.sh")
+        seen = ws.run(f"ls -A {config}; cat {config}/credentials.toml")
+        wrote = ws.run(f"echo x >> {skills}/mine/SKILL.md; rm -rf {skills}/mine")
+
+    assert ran.text == "from the skill\n"
+    assert seen.text.startswith("skills\n")
+    assert "No such file" in seen.text
+    assert "Read-only file system" in wrote.text
+    assert (skills / "mine" / "SKILL.md").exists()
+
+
+def test_a_link_in_the_place_of_shared_skills_shows_nothing(
+    tmp_path: Path, config: Path
+) -> None:
+    needs_bubblewrap()
+    secrets = config / "secrets"
+    secrets.mkdir()
+    (secrets / "key").write_text("sesame")
+    (config / "linked").symlink_to(secrets)
+    wish = {"own": (str(config),), "shared": (str(config / "linked"),)}
+    with walled(tmp_path / "ws", **wish) as ws:
+        seen = ws.run(f"cat {config}/linked/key {config}/secrets/key")
+
+    assert "sesame" not in seen.text
+
+
+def workspace(tmp_path: Path, config: Path) -> Workspace:
+    paths = Paths(config, tmp_path / "data", tmp_path / "state")
+    (tmp_path / "ws").mkdir()
+    return Workspace(Settings(), paths, os.environ, Where(tmp_path / "ws"))
+
+
+def test_a_workspace_shares_the_skills_of_the_person_and_ours(
+    tmp_path: Path, config: Path
+) -> None:
+    found = workspace(tmp_path, config)
+
+    shared = found.sandbox.wish.shared
+    assert shared[0] == str(config / "skills")
+    assert sorted(os.listdir(shared[1]))[0] == "api-design"
+    assert found.facts().shared == shared
+
+
+@pytest.mark.parametrize(
+    ("command", "sandboxed", "asks_once"),
+    [
+        ("python3 {}/skills/mine/scripts/x.py a", True, False),
+        ("python3 {}/skills/mine/scripts/x.py a", False, True),
+        ("python3 {}/credentials.toml", True, True),
+        ("python3 {}/skills/../credentials.toml", True, True),
+    ],
+)
+def test_running_a_script_of_a_skill_is_a_command_like_any_other(
+    command: str, sandboxed: bool, asks_once: bool
+) -> None:
+    facts = Facts(
+        roots=("/ws",), own=("/config",), shared=("/config/skills",), sandboxed=sandboxed
+    )
+    touch = Touch("bash", Effect.RUN, command.format("/config"), cwd="/ws")
+
+    decision = decide(touch, "bypass", (), facts)
+
+    assert (decision.verdict, decision.once) == (
+        ("ask", True) if asks_once else ("allow", False)
+    )
+
+
+@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+def test_changing_a_skill_of_the_person_is_asked_about_in_every_mode(tool: str) -> None:
+    facts = Facts(
+        roots=("/ws",), own=("/config",), shared=("/config/skills",), sandboxed=True
+    )
+    target = Target("/config/skills/x/SKILL.md", "/config/skills/x/SKILL.md")
+    touch = Touch(tool, Effect.CHANGE, files=(target,))
+
+    assert decide(touch, "bypass", (), facts).verdict == "ask"

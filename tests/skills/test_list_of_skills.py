@@ -1,0 +1,45 @@
+"""The list that a model is told: never longer than it may be."""
+
+import pytest
+
+from refold.skills.listing import BEFORE, listed
+from refold.skills.skill import Skill
+
+
+def skills(*lengths: int) -> list[Skill]:
+    return [Skill(f"skill-{n}", "d" * length, "/", "") for n, length in enumerate(lengths)]
+
+
+def test_names_and_descriptions_are_told_whole_where_there_is_room() -> None:
+    assert listed(skills(5, 30)) == f"{BEFORE}\n- skill-0: ddddd\n- skill-1: {'d' * 30}"
+
+
+@pytest.mark.parametrize("budget", [0, 100, 200, 400, 1000, 4000])
+@pytest.mark.parametrize("lengths", [(), (10,), (1024,) * 12, (3, 1024, 50), (20,) * 300])
+def test_it_is_never_longer_than_it_may_be(lengths: tuple[int, ...], budget: int) -> None:
+    assert len(listed(skills(*lengths), budget)) <= budget
+
+
+def test_the_longest_are_cut_first() -> None:
+    found = listed(skills(20, 900), len(BEFORE) + 200).splitlines()
+
+    assert found[1] == f"- skill-0: {'d' * 20}"
+    assert found[2].endswith("dd…")
+
+
+def test_what_has_no_room_is_counted() -> None:
+    found = listed(skills(*(500,) * 40), len(BEFORE) + 100).splitlines()
+
+    assert found[1:] == [
+        "- skill-0",
+        "- skill-1",
+        "- skill-2",
+        "- skill-3",
+        "- skill-4",
+        "- and 35 more: list_skills finds them.",
+    ]
+
+
+def test_no_skills_are_not_spoken_of() -> None:
+    assert listed([]) == ""
+    assert listed([Skill("x", "d", "/", "", told=False)]) == ""

@@ -1,0 +1,166 @@
+"""What the model gets of a skill: its words and its files, and nothing outside."""
+
+import os
+from collections.abc import Mapping
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.tools.contract import Reply, Tool
+from refold.tools.skills import list_skills, read_skill
+from refold.values.shown import Note
+from refold.values.tools import Effect
+from tests.skills.surrounded import Here, raw, write
+
+
+def use(here: Here, tool: Tool, arguments: Mapping[str, object]) -> Reply:
+    async def used() -> Reply:
+        return await tool.run(**arguments, skills=here.catalogue())
+
+    return anyio.run(used)
+
+
+def test_reading_a_skill_names_its_folder_and_its_files(here: Here) -> None:
+    skill = write(here.config / "skills", "sums", body="# Sums\n\nAdd it up.")
+    for name in (
+        "scripts/add.py",
+        "assets/a.txt",
+        "assets/deep/b.txt",
+        ".hidden",
+        "SKILL.md",
+    ):
+        (skill / name).parent.mkdir(parents=True, exist_ok=True)
+        (skill / name).touch()
+
+    reply = use(here, read_skill, {"name": "sums"})
+
+    assert reply.text == (
+        f"The skill sums is in {skill}\n\n# Sums\n\nAdd it up.\n\n"
+        "Its files (read_skill shows one, bash runs scripts by their whole path):\n"
+        "- scripts/add.py\n- assets/a.txt\n- assets/deep/b.txt"
+    )
+    assert reply.shown == (Note("read the skill sums"),)
+
+
+def test_a_file_of_a_skill_is_read_as_text(here: Here) -> None:
+    skill = write(here.config / "skills", "sums")
+    (skill / "a.txt").write_bytes(b"one\r\ntwo\r\n")
+
+    assert use(here, read_skill, {"name": "sums", "file": "a.txt"}) == Reply(
+        "one\ntwo\n", (Note("read a.txt of sums"),)
+    )
+
+
+@pytest.mark.parametrize("name", ["pdf-writer", "/pdf-writer", "skill:PDF-writer"])
+def test_files_of_shipped_skills_are_read_too(here: Here, name: str) -> None:
+    reply = use(here, read_skill, {"name": name, "file": "scripts/check_pdf.py"})
+
+    assert "Open a PDF again" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("../other/SKILL.md", "leads"),
+        ("/etc/passwd", "leads"),
+        ("link", "leads"),
+        ("folder/up/passwd", "leads"),
+        ("nothing.txt", "has no file 'nothing.txt'. Its files: binary, large, link, folder/up."),
+        ("binary", "not text"),
+        ("pipe", "is a device, pipe or socket"),
+        ("folder", "is a directory"),
+        ("large", "is larger than 2 MiB"),
+        ("a\0b", "cannot be a path"),
+    ],
+)  # fmt: skip
+def test_nothing_else_is_read(here: Here, file: str, words: str) -> None:
+    write(here.config / "skills", "other")
+    skill = write(here.config / "skills", "sums")
+    (skill / "link").symlink_to("/etc/passwd")
+    (skill / "folder").mkdir()
+    (skill / "folder" / "up").symlink_to("/etc")
+    (skill / "binary").write_bytes(b"\x00\x01")
+    (skill / "large").write_bytes(b"")
+    os.truncate(skill / "large", 2 * 1024 * 1024 + 1)
+    os.mkfifo(skill / "pipe")
+
+    with pytest.raises(ToolFailed) as caught:
+        use(here, read_skill, {"name": "sums", "file": file})
+
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "file", ["../design/SKILL.md", "/etc/passwd", "../../catalogue.py"]
+)
+def test_nothing_outside_a_shipped_skill_is_read_by_its_name(here: Here, file: str) -> None:
+    with pytest.raises(ToolFailed):
+        use(here, read_skill, {"name": "pdf-writer", "file": file})
+
+
+def test_a_name_that_is_none_is_told_with_the_nearest(here: Here) -> None:
+    with pytest.raises(
+        ToolFailed, match=r"there is no skill 'pdf-write'; did you mean pdf-w"
+    ):
+        use(here, read_skill, {"name": "pdf-write"})
+
+
+def test_a_skill_that_was_written_a_moment_ago_is_found(here: Here) -> None:
+    catalogue = here.catalogue()
+    before = catalogue.listed(4000)
+    write(here.project / ".refold/skills", "new", body="As new.")
+
+    assert "As new." in catalogue.told("new")
+    assert "new" in dict(catalogue.matching("tests"))
+    assert catalogue.listed(4000) == before  # what a provider keeps stays as it was
+
+
+def test_a_skill_that_broke_since_says_so(here: Here) -> None:
+    write(here.project / ".refold/skills", "old")
+    catalogue = here.catalogue()
+    assert catalogue.found.skills[0].name == "old"
+    raw(here.project / ".refold/skills", "old", "---\n")
+
+    with pytest.raises(
+        ToolFailed, match=r"^The skill old cannot be read: the front matter"
+    ):
+        catalogue.told("old")
+
+
+def test_a_skill_with_very_many_files_lists_a_hundred(here: Here) -> None:
+    skill = write(here.config / "skills", "many")
+    for number in range(150):
+        (skill / f"{number:03}.txt").touch()
+
+    lines = here.catalogue().told("many").splitlines()
+
+    assert lines[-2:] == ["- 099.txt", "- and more than 100 files in all"]
+
+
+def test_a_query_finds_what_holds_all_its_words(here: Here) -> None:
+    write(here.config / "skills", "sums", "Add numbers.")
+    write(here.config / "skills", "words", "Count words and numbers.")
+
+    assert use(here, list_skills, {"query": "NUMBERS count"}) == Reply(
+        "- words: Count words and numbers.", (Note("1 skill"),)
+    )
+    assert (
+        use(here, list_skills, {"query": "xyz"}).text == "There are no skills about 'xyz'."
+    )
+
+
+def test_a_list_that_is_too_long_says_how_many_more_there_are(here: Here) -> None:
+    for number in range(60):
+        write(here.config / "skills", f"s{number}", "d" * 1000)
+
+    text = use(here, list_skills, {}).text
+
+    assert len(text) < 30_000
+    assert text.endswith(" more: ask with a query)")
+
+
+def test_the_tools_only_look() -> None:
+    assert [(t.effect, t.needs) for t in (list_skills, read_skill)] == [
+        (Effect.LOOK, ("skills",))
+    ] * 2

@@ -1,0 +1,197 @@
+"""Templates of a skills.md, and what `/name words` stands for."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.errors import BadInput
+from refold.skills.places import Place
+from refold.skills.shortcuts import Offered
+from refold.skills.templates import Slot, Template, filled, given, missing, templates
+from tests.skills.surrounded import Here, write
+
+FIX = Template("fix", (Slot("file"), Slot("what")), "Fix {what} in {file}.", "skills.md")
+NOTE = Template("note", (Slot("text", needed=False),), "Note: {text}", "skills.md")
+PLAIN = Template("go", (), "Go on. Keep {this}.", "skills.md")
+
+
+def parsed(tmp_path: Path, text: str) -> tuple[tuple[Template, ...], tuple[str, ...]]:
+    (tmp_path / "skills.md").write_text(text, encoding="utf-8")
+    return templates([Place(str(tmp_path / "skills.md"), "skills.md", "yours")])
+
+
+def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) -> None:
+    text = (
+        "# Mine\nWords before.\n\n## /fix <file> <what>\nFix {what} in {file}.\n"
+        "### Not a template\n\n```\n## /not one either\n```\n# /note [text]\nNote: {text}\n"
+    )
+
+    found, problems = parsed(tmp_path, text)
+
+    body = "Fix {what} in {file}.\n### Not a template\n\n```\n## /not one either\n```"
+    assert found == (
+        Template("fix", (Slot("file"), Slot("what")), body, "skills.md"),
+        NOTE,
+    )
+    assert problems == ()
+
+
+@pytest.mark.parametrize(
+    ("heading", "words"),
+    [
+        ("## /a.b", "the template /a.b does not count: use letters, digits and hyphens"),
+        ("## /x file", "/x does not count: write its arguments as <arg>"),
+        ("## /x <a> <a>", "/x does not count: write its arguments as <arg>"),
+        ("## /\x1b[2J", "/\\x1b[2J does not count"),
+    ],
+)
+def test_a_bad_template_is_one_notice_with_its_line(
+    tmp_path: Path, heading: str, words: str
+) -> None:
+    found, problems = parsed(tmp_path, f"# T\n\n{heading}\nText.\n## /good\nText.\n")
+
+    assert [each.name for each in found] == ["good"]
+    (problem,) = problems
+    assert problem.startswith("skills.md, line 3: ")
+    assert words in problem
+
+
+def test_a_template_without_words_does_not_count(tmp_path: Path) -> None:
+    assert parsed(tmp_path, "## /x\n\n## /y\nText.\n")[1] == (
+        "skills.md, line 1: the template /x does not count: it has no text",
+    )
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").write_bytes(b"x" * (256 * 1024 + 1))
+
+    places = [Place(str(tmp_path / name), name, "yours") for name in "abcd"]
+
+    assert templates(places) == (
+        (),
+        (
+            "a does not count: it is no UTF-8 text",
+            "b does not count: b is a directory: list_files shows what is in it.",
+            "c does not count: it is larger than 256 KiB",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "words", "expected"),
+    [
+        (FIX, "a.py the loop in it", {"file": "a.py", "what": "the loop in it"}),
+        (FIX, '"my file.py" that', {"file": "my file.py", "what": "that"}),
+        (FIX, "a.py", {"file": "a.py"}),
+        (FIX, "  ", {}),
+        (FIX, "don't stop", {"file": "don't", "what": "stop"}),
+        (NOTE, "--watch 'now", {"text": "--watch 'now"}),
+        (PLAIN, "words", {}),
+    ],
+)
+def test_words_are_shared_out_and_the_last_slot_takes_the_rest(
+    template: Template, words: str, expected: dict[str, str]
+) -> None:
+    assert given(template, words) == expected
+
+
+def test_what_is_missing_is_named() -> None:
+    assert missing(FIX, {"file": "a.py"}) == ("what",)
+    assert missing(FIX, {"file": " ", "what": ""}) == ("file", "what")
+    assert missing(NOTE, {}) == ()
+
+
+def test_slots_are_filled_once() -> None:
+    """What was filled in is not looked at again."""
+    values = {"file": "{what}", "what": "it"}
+
+    assert filled(FIX, values) == "Fix it in {what}."
+    assert filled(NOTE, {}) == "Note: "
+    assert filled(PLAIN, {}, "And so on.") == "Go on. Keep {this}.\n\nAnd so on."
+
+
+def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
+    files = [
+        here.project / ".refold/skills.md", here.config / "skills.md",
+        here.project / ".agent0/skills.md", here.home / ".config/agent0/skills.md",
+    ]  # fmt: skip
+    for number, file in enumerate(files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"## /all\nThat of {number}.\n## /own{number}\nText.\n")
+
+    shortcuts = here.shortcuts()
+
+    assert [o.name for o in shortcuts.offered() if o.usage != "[task]"] == [
+        "/all", "/own0", "/own1", "/own2", "/own3",
+    ]  # fmt: skip
+    assert shortcuts.expanded("all", "", {}) == "That of 0."
+    assert shortcuts.notices() == tuple(
+        f"the template /all in {where} does not count: the one in .refold/skills.md comes first"
+        for where in (
+            "~/.config/refold/skills.md", ".agent0/skills.md", "~/.config/agent0/skills.md",
+        )
+    )  # fmt: skip
+
+
+def test_templates_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
+    (here.project / ".refold").mkdir()
+    (here.project / ".refold/skills.md").write_text("## /theirs\nDo.\n")
+
+    from refold.skills.catalogue import Catalogue
+    from refold.skills.shortcuts import Shortcuts
+
+    around = here.untrusting()
+
+    assert Shortcuts(Catalogue(around), around, ()).find("theirs") is None
+
+
+def test_commands_win_then_templates_then_skills(here: Here) -> None:
+    (here.config / "skills.md").write_text(
+        "## /help\nMy help.\n## /both\nOf the template.\n## /only <x>\nWith {x}.\n"
+    )
+    write(here.config / "skills", "both")
+    write(here.config / "skills", "model")
+
+    shortcuts = here.shortcuts("help", "model")
+    own = [o for o in shortcuts.offered() if o.about in ("For tests.", "My help.")]
+
+    assert own == [
+        Offered("/skill:both", "[task]", "For tests."),
+        Offered("/skill:help", "", "My help."),
+        Offered("/skill:model", "[task]", "For tests."),
+    ]
+    assert shortcuts.find("help") is None
+    assert shortcuts.expanded("skill:help", "", {}) == "My help."
+    assert shortcuts.expanded("both", "", {}) == "Of the template."
+    assert shortcuts.expanded("skill:both", "It.", {}).startswith("Use the skill both: It.")
+    assert shortcuts.notices() == ("/help is a command: your template is /skill:help",)
+
+
+def test_missing_arguments_are_asked_for_and_then_it_is_said(here: Here) -> None:
+    (here.config / "skills.md").write_text("## /fix <file> <what>\nFix {what} in {file}.\n")
+    shortcuts = here.shortcuts()
+
+    assert shortcuts.missing("fix", "a.py") == ("what",)
+    assert shortcuts.expanded("fix", "a.py", {"what": "it"}) == "Fix it in a.py."
+    with pytest.raises(BadInput, match=r"^/fix takes <file> <what>: what is missing$"):
+        shortcuts.expanded("fix", "a.py", {})
+
+
+def test_a_skill_is_called_with_a_task(here: Here) -> None:
+    folder = write(here.config / "skills", "sums", body="Add it up.")
+
+    said = here.shortcuts().expanded("sums", "this year's", {})
+
+    assert said == (
+        f"Use the skill sums: this year's\n\nThe skill sums is in {folder}\n\nAdd it up."
+    )
+
+
+def test_a_name_that_is_nothing_is_told(here: Here) -> None:
+    shortcuts = here.shortcuts()
+
+    assert shortcuts.missing("nothing", "x") == ()
+    with pytest.raises(BadInput, match="there is no command or skill /nothing"):
+        shortcuts.expanded("nothing", "x", {})

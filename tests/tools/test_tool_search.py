@@ -1,0 +1,151 @@
+"""Finding tools that the model knows by name only."""
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.errors import ToolFailed
+from refold.testing.places import Place
+from refold.testing.tool_conformance import ToolCase, ToolContract
+from refold.tools.apply_patch import apply_patch
+from refold.tools.builtin import builtin
+from refold.tools.contract import Reply, Tool, tool
+from refold.tools.notebook_edit import notebook_edit
+from refold.tools.tool_search import finding, tool_call, tool_search
+from refold.values.tools import Effect
+
+DEFERRED = (apply_patch, notebook_edit)
+
+
+@tool(Effect.NET)
+async def create_issue(title: str, *, files: object) -> Reply:
+    """Open an issue in a tracker. Needs an account."""
+    return Reply(title)
+
+
+def named(name: str, description: str = "Does something.") -> Tool:
+    spec = replace(create_issue.spec, name=name, description=description)
+    return replace(create_issue, spec=spec)
+
+
+MANY = (*builtin(), *(named(f"mcp__server__tool_{n}") for n in range(200)))
+
+
+class TestToolSearch(ToolContract):
+    @pytest.fixture(params=[DEFERRED, MANY], ids=["few", "many"])
+    def case(self, request: pytest.FixtureRequest, place: Place) -> ToolCase:
+        place.deferred = tuple(each.spec for each in request.param)
+        return ToolCase(finding(request.param)[0], {"query": "notebook", "limit": 3}, place)
+
+
+def asked(place: Place, query: str, *tools: Tool, limit: int = 5) -> str:
+    place.deferred = tuple(each.spec for each in tools)
+    reply = anyio.run(place.use, tool_search, {"query": query, "limit": limit})
+    return reply.text
+
+
+def found(text: str) -> list[str]:
+    parts = text.split("\n\n")
+    assert parts[-1] == "Call one as tool_call(name, arguments)."
+    return [part.partition(":")[0] for part in parts[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("notebook", ["notebook_edit"]),
+        ("Jupyter", ["notebook_edit"]),
+        ("jupiter notebook", ["notebook_edit"]),
+        ("patch", ["apply_patch"]),
+        ("patches", ["apply_patch"]),
+        ("unified diff", ["apply_patch"]),
+        ("notebook_edit", ["notebook_edit"]),
+        ("open issue", ["create_issue"]),
+        ("select:create_issue,apply_patch", ["create_issue", "apply_patch"]),
+        ("select: apply_patch , apply_patch", ["apply_patch"]),
+    ],
+)
+def test_keywords_find_what_is_about_them(
+    query: str, names: list[str], place: Place
+) -> None:
+    assert found(asked(place, query, *DEFERRED, create_issue)) == names
+
+
+def test_the_best_come_first_and_only_so_many(place: Place) -> None:
+    tools = [named("other", "Lists a channel."), named("send_mail"), named("list_channels")]
+
+    assert found(asked(place, "list channels", *tools)) == ["list_channels", "other"]
+    assert found(asked(place, "list channels", *tools, limit=1)) == ["list_channels"]
+
+
+def test_what_is_found_comes_with_its_whole_schema(place: Place) -> None:
+    assert asked(place, "select:create_issue", create_issue) == (
+        "create_issue: Open an issue in a tracker. Needs an account.\n"
+        'arguments: {"type":"object","properties":{"title":{"type":"string"}},'
+        '"required":["title"],"additionalProperties":false}\n\n'
+        "Call one as tool_call(name, arguments)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("weather forecast", "No tool is about 'weather forecast'. There are: apply_patch, notebook_edit."),
+        ("", "No tool is about ''. There are: apply_patch, notebook_edit."),
+        ("select:", "No tool is about 'select:'. There are: apply_patch, notebook_edit."),
+        ("select:apply_path", "There is no tool 'apply_path' to be called so. Did you mean 'apply_patch'? There are: apply_patch, notebook_edit."),
+    ],
+)  # fmt: skip
+def test_what_is_not_found_is_said_with_what_there_is(
+    query: str, said: str, place: Place
+) -> None:
+    with pytest.raises(ToolFailed) as failure:
+        asked(place, query, *DEFERRED)
+
+    assert str(failure.value) == said
+
+
+def test_a_call_that_was_not_understood_says_how(place: Place) -> None:
+    place.deferred = (apply_patch.spec,)
+    arguments: dict[str, object] = {"name": "apply_patch", "arguments": {}}
+
+    with pytest.raises(ToolFailed, match="apply_patch was not called: give its arguments"):
+        anyio.run(place.use, tool_call, arguments)
+
+
+def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
+    search, _ = finding((*DEFERRED, create_issue))
+
+    assert search.spec.description == (
+        "Find more tools and read their schemas; tool_call calls them. There are: "
+        "apply_patch (Change files that were read before, all or none); "
+        "notebook_edit (Change one cell of a Jupyter notebook that was read before); "
+        "create_issue (Open an issue in a tracker)."
+    )
+
+
+def test_of_very_many_not_even_all_names_are_told() -> None:
+    search, _ = finding(MANY)
+
+    assert len(search.spec.description) <= 1024
+    assert search.spec.description.endswith(" more.")
+    assert "There are: read_file; list_files; " in search.spec.description
+
+
+def test_words_of_others_are_told_as_one_line() -> None:
+    search, _ = finding([named("odd", "Two\nlines\x07 of\u2028words. More.")])
+
+    assert search.spec.description.endswith("There are: odd (Two lines  of words).")
+
+
+def test_both_together_are_told_in_few_words() -> None:
+    """200 tokens at four letters each: less would not be saved by deferring."""
+    letters = sum(
+        len(t.spec.description) + len(bytes(t.spec.parameters)) for t in finding(DEFERRED)
+    )
+
+    assert letters / 4 < 200
+
+
+def test_nothing_is_found_without_deferred_tools() -> None:
+    assert finding(()) == ()

@@ -1,0 +1,212 @@
+"""What fills the window: parts with names that add up to what a provider counts."""
+
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from refold.engine.policies.converse import converse
+from refold.engine.world import World
+from refold.journal.events import (
+    Asked,
+    Briefed,
+    Compacted,
+    Ended,
+    Entry,
+    Event,
+    ModelAnswered,
+    Said,
+    TakenUp,
+)
+from refold.journal.fold import View, fold
+from refold.journal.store import MemoryStore
+from refold.provider.port import Delta, Done, Request
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Line, Reply, ScriptedProvider
+from refold.tools.builtin import builtin
+from refold.tools.contract import Reply as Came
+from refold.tools.contract import tool
+from refold.values.messages import (
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from refold.values.tools import Effect, ToolSpec
+from refold.values.usage import Usage
+from refold.views.context import (
+    A_PICTURE,
+    Filling,
+    context_document,
+    context_lines,
+    filling,
+)
+from refold.views.styled import bare
+
+
+def folded(*events: Event) -> View:
+    return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
+
+
+BRIEFED = Briefed(
+    system="p" * 100 + "e" * 40 + "--",
+    tools=(ToolSpec("look", "d" * 26, Raw(b"{}")), ToolSpec("act", "d" * 35, Raw(b"{}"))),
+    model="m/one",
+    window=1000,
+    parts=(("prompt", 100), ("environment", 40)),
+)
+
+
+def one_step() -> tuple[Event, ...]:
+    """A question, an answer that thinks and calls, and what came of the call."""
+    call = ToolCall("c-1", "look", Raw(b'{"n": 1}'))
+    parts = (Thinking("t" * 20), Text("a" * 30), call)
+    return (
+        BRIEFED,
+        Said("w" * 50),
+        TakenUp((2,)),
+        Asked(("<reminder>n</reminder>",)),
+        ModelAnswered(Message("assistant", parts), Usage(80, 0, 0, 20)),
+        Ended("c-1", "done", "r" * 60),
+    )
+
+
+def sizes(found: Filling) -> dict[str, int]:
+    return {each.name: each.characters for each in (*found.told, *found.talk)}
+
+
+def test_every_character_that_is_sent_belongs_to_a_part_with_a_name() -> None:
+    view = folded(*one_step())
+
+    found = filling(view)
+
+    assert sizes(found) == {
+        "prompt": 102, "environment": 40, "tools": 72, "words": 50, "answers": 30,
+        "thinking": 20, "tool calls": 12, "tool results": 60, "reminders": 22,
+    }  # fmt: skip
+    assert [(t.name, t.characters) for t in found.tools] == [("look", 32), ("act", 40)]
+    assert found.counted == 100
+    assert found.used + found.free == found.window == 1000
+
+
+def test_what_stands_for_a_talk_made_shorter_is_no_reminder() -> None:
+    shorter = Compacted("full", kept=0, carried="c" * 200, summary="s" * 100)
+
+    found = filling(folded(*one_step(), shorter, Said("x" * 9), TakenUp((8,))))
+
+    assert sizes(found)["summary"] == 300
+    assert sizes(found)["words"] == 9
+    assert "reminders" not in sizes(found)
+
+
+def test_old_results_that_became_lines_leave_the_reminders_what_they_were() -> None:
+    shorter = Compacted("prune", results=(("c-1", "short"),))
+
+    found = filling(folded(*one_step(), shorter))
+
+    assert sizes(found)["tool results"] == 5
+    assert sizes(found)["words"] == 50
+    assert "summary" not in sizes(found)
+
+
+def test_a_picture_is_a_part_of_what_was_counted() -> None:
+    picture = Said("w" * 4000, pictures=(Image("b", "image/png"),))
+    answered = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
+
+    before = filling(folded(picture, TakenUp((1,))))
+    after = filling(folded(picture, TakenUp((1,)), answered))
+
+    assert before.used == 1000 + A_PICTURE
+    assert [(p.name, p.tokens) for p in after.talk] == [
+        ("words", 1000), ("answers", 1), ("pictures", A_PICTURE),
+    ]  # fmt: skip
+
+
+def test_the_window_is_drawn_with_its_parts_and_what_is_free() -> None:
+    found = filling(folded(*one_step()))
+
+    said = bare(context_lines(found)).splitlines()
+
+    assert said[0].startswith("m/one · about ")
+    assert said[1].startswith("  ███")
+    assert said[-2].split() == ["free", str(found.free), f"{found.free / 10:.0f}%"]
+    assert said[-1] == "counted by the provider at its last answer: 100"
+    assert "  ###" in bare(context_lines(found, signs=False))
+    assert bare(context_lines(filling(View()))) == "Nothing has been told to a model yet."
+
+
+def test_a_window_that_nobody_knows_is_said_to_be_assumed() -> None:
+    view = folded(Briefed(system="p" * 400))
+
+    said = bare(context_lines(filling(view, 8_000)))
+
+    assert "100 of 8,000 tokens (assumed: the model's own is not known) · 1.2%" in said
+    assert context_document(filling(view, 8_000))["window_known"] is False
+
+
+class Counting:
+    """Counts every request as a tokenizer would: text and the frame of each message."""
+
+    def __init__(self, *lines: Line) -> None:
+        self._script = ScriptedProvider(*lines)
+        self.session: Session | None = None
+        self.counted: list[tuple[int, int]] = []  # by the provider, by us
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        assert self.session
+        text = len(request.system) + sum(
+            len(t.name) + len(t.description) + len(bytes(t.parameters))
+            for t in request.tools
+        )
+        for spoken in request.messages:
+            for part in spoken.message.parts:
+                match part:
+                    case ToolCall(_, name, arguments):
+                        text += len(name) + len(bytes(arguments))
+                    case Text(words) | Thinking(words) | ToolResult(_, words):
+                        text += len(words)
+                    case Image():
+                        pass
+        count = round(text / 3.7) + 4 * len(request.messages) + 9 * len(request.tools)
+        self.counted.append((count, filling(self.session.view).used))
+        async for delta in self._script.stream(request):
+            yield (
+                Done(Usage(count, 0, 0, 5), delta.stop)
+                if isinstance(delta, Done)
+                else delta
+            )
+
+
+@tool(Effect.LOOK)
+async def look(n: int) -> Came:
+    """Look at something, and say so in many words."""
+    return Came("A line of a file, as files have them.\n" * n)
+
+
+def test_the_parts_add_up_to_what_the_provider_counts() -> None:
+    """Told before it counts: from the second request on, within 10 %."""
+    lines: list[Line] = [
+        Reply("I will look. " * n, (("look", f'{{"n": {n * 20}}}'),), "Hm. " * n)
+        for n in range(1, 9)
+    ]
+    provider = Counting(*lines, "Done.")
+    given = World(
+        provider, (look, *builtin()), (converse,), system="You are an agent. " * 90
+    )
+
+    async def turn() -> None:
+        session = await Session.open(Recorder(MemoryStore()), lambda _: given)
+        provider.session = session
+        async with session:
+            await session.inbox.say("Look at it, again and again.")
+            await session.go()
+
+    anyio.run(turn)
+
+    assert len(provider.counted) == 9
+    for theirs, ours in provider.counted[1:]:
+        assert ours == pytest.approx(theirs, rel=0.1)
