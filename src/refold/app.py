@@ -58,7 +58,7 @@ class App:
         where = Where(wishes.directory, wishes.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
-        policies(settings, wishes.schema, self.models.price)  # a bad schema is told now
+        policies(settings, wishes.schema)  # a bad schema is told now
         find(settings.agent, "main")
         self.briefing.check()
         self._hall = Hall(settings, wishes, self.models, self.workspace, self.tools)
@@ -134,7 +134,7 @@ class App:
             *self.workspace.notices(),
             *filter(None, kept),
             *self.briefing.notices(),
-            *(self._opened.told(View()).notices if self._opened else ()),
+            *(self._opened.notices() if self._opened else ()),
             *(self.skills.notices() if self.settings.skills else ()),
         )
 
@@ -170,7 +170,10 @@ class App:
         here = Around(briefing, self.skills, lambda: self.remembering, notes)
         outfit = Outfit(self._hall, here, record, id_, self.snapshots(id_))
         self._opened = outfit
-        manners = Manners(self.settings.permission_mode, self.settings.limits.question)
+        settings = self.settings
+        manners = Manners(
+            settings.permission_mode, settings.limits.question, settings.memory
+        )
         return await Session.open(
             record,
             outfit,

@@ -7,6 +7,7 @@ business of `prompts/`; memory, skills and agents come as texts from who knows t
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -33,6 +34,11 @@ from refold.values.below import below
 
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"
+_SECRETS = "it may hold secrets"
+_TOKENS = frozenset(
+    (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
+)
+_ENDS = re.compile(r"\.(?:env|tfstate|tfvars)$")
 
 
 def _nothing(real: Real) -> str:
@@ -193,7 +199,8 @@ class Briefing:
         )
 
     def _unread(self, real: str) -> str:
-        return _secret(real, self._own) or self._ground.unread(Real(real))
+        secret = _secret(real, self._own) or _holds_tokens(os.path.relpath(real, self.root))
+        return secret or self._ground.unread(Real(real))
 
     def _unheeded(self) -> tuple[str, ...]:
         if self._ground.trust:
@@ -223,4 +230,12 @@ class Briefing:
 
 def _secret(real: str, own: tuple[str, ...] = ()) -> str:
     found = protected(real, Facts(own=own), writes=False)
-    return "it may hold secrets" if found else ""
+    return _SECRETS if found else ""
+
+
+def _holds_tokens(way: str) -> str:
+    """A model may read these when it has a reason. Nobody has one to tell them unread."""
+    parts = way.casefold().split("/")
+    if protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
+        return _SECRETS
+    return _SECRETS if _TOKENS.intersection(parts) or _ENDS.search(parts[-1]) else ""

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, Struct
 
 from refold.agents.given import tools_of
-from refold.agents.profile import Profile
+from refold.agents.profile import Profile, unused_preset
 from refold.agents.registry import find
 from refold.briefing import Briefing, Material
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.engine.tracing import Trace
 from refold.engine.world import Aide, World
+from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.models import SCRIPT, Models
 from refold.place.port import Snapshots
@@ -37,6 +38,8 @@ from refold.workspace import Workspace
 if TYPE_CHECKING:
     from refold.remembering import Remembering
 
+MAIN = "main"
+GONE = "the agent {agent!r} of this session is not there any more: main works instead"
 _LEAST_RESULT = 1_000  # characters
 _OF_SKILLS = ("list_skills", "read_skill")
 _OF_MEMORY = ("memory_write",)
@@ -108,6 +111,15 @@ class Outfit:
         )
         return self._around.briefing.text(material, view.talk.briefed)
 
+    def notices(self) -> tuple[str, ...]:
+        """What a person has to be told of this session: what has no room, or is gone."""
+        view = self._record.view
+        told, agent = self.told(view).notices, view.about.agent
+        now, preset = agent_of(view), self._hall.settings.preset
+        gone = GONE.format(agent=agent) if agent and now.name != agent else ""
+        unused = unused_preset(now, preset if preset != Settings().preset else "")
+        return (*told, *filter(None, (gone, unused)))
+
     def __call__(self, view: View) -> World:
         hall, agent = self._hall, agent_of(view)
         settings, wishes = hall.settings, hall.wishes
@@ -152,7 +164,7 @@ class Outfit:
             "commands": workspace.commands,
             "blobs": self._record,
             "history": self._history,
-            "skills": self._around.skills,
+            "skills": self._around.skills.heeding(workspace.files.unread),
             "memory": LateNotebook(lambda: self._around.remembering().notebook(self._id)),
             "directory": Path(workspace.directory),
             **self._hall.wishes.house,
@@ -190,7 +202,7 @@ class Outfit:
     def _bounded(self, steps: int) -> tuple[Policy, ...]:
         if steps not in self._policies:
             hall = self._hall
-            made = policies(hall.settings, hall.wishes.schema, hall.models.price, steps)
+            made = policies(hall.settings, hall.wishes.schema, steps)
             self._policies[steps] = made
         return self._policies[steps]
 
@@ -198,12 +210,16 @@ class Outfit:
         """The small model, for what stands beside the talk."""
         models = self._hall.models
         name = models.default("small")
-        return Aide(models.provider(name), name, models.traits(name).window, models.price)
+        window = models.traits(name).window
+        return Aide(models.provider(name), name, window, models.price, self._trace)
 
 
 def agent_of(view: View) -> Profile:
-    """Who works in this session."""
-    return find(view.about.agent or "main", "main")
+    """Who works in this session; `main`, where the one it had is no more."""
+    try:
+        return find(view.about.agent or MAIN, MAIN)
+    except BadInput:
+        return find(MAIN, MAIN)
 
 
 def model_of(models: Models, view: View, agent: Profile) -> str:

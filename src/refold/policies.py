@@ -4,7 +4,7 @@ from msgspec import Raw
 
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
-from refold.engine.policies.budget import within
+from refold.engine.policies.budget import telling, within
 from refold.engine.policies.compaction import compacting
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
@@ -18,14 +18,11 @@ from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_stuck
 from refold.engine.policies.window import in_window
 from refold.engine.shrinking import Shares
-from refold.engine.spending import Price
 from refold.errors import BadInput
 from refold.values.budget import Budget
 
 
-def policies(
-    settings: Settings, schema: Raw | None, price: Price, steps: int = 0
-) -> tuple[Policy, ...]:
+def policies(settings: Settings, schema: Raw | None, steps: int = 0) -> tuple[Policy, ...]:
     """What may change the next step. Between equals the first wins.
 
     `steps` bounds a turn instead of the settings. Raises `BadInput` for a `schema` that
@@ -39,10 +36,10 @@ def policies(
     return (
         stopping,
         *shape,
-        in_window(shorter),
-        shorter,
         plan_ready,
         final,
+        in_window(shorter),
+        shorter,
         not_refused(limits.refusals),
         at_most(steps or limits.steps, limits.warn, summary=limits.summary),
         joined_up(limits.continuations),
@@ -52,7 +49,8 @@ def policies(
         in_plan_mode(settings.permission_mode),
         *(reminding() if settings.reminders else ()),
         converse,
-        within(budget(settings), price),
+        within(budget(settings)),
+        *telling(budget(settings)),
     )
 
 

@@ -8,26 +8,36 @@ here too. When all this happens, and in which process, is for the doors to say
 """
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.config.unlinked import small_files
 from refold.engine.spending import ask_beside
 from refold.engine.world import Aide, Record
 from refold.errors import BadInput, ProviderError, ToolFailed
 from refold.journal import codec, lines
-from refold.journal.events import Answered, Distilled, Entry, ModelAnswered, Said
+from refold.journal.events import (
+    Answered,
+    Distilled,
+    Entry,
+    ModelAnswered,
+    Said,
+    SessionResumed,
+    SessionStarted,
+)
 from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.reader import Reader
 from refold.memory import distil
-from refold.memory.grounding import grounded, may_replace, normal, stems
+from refold.memory.grounding import grounded, lifts, may_replace, normal, put_so, stems
 from refold.memory.page import LONGEST
 from refold.memory.pending import Pending
 from refold.memory.plain import one_line
@@ -37,7 +47,7 @@ from refold.memory.state import Change, Origin
 from refold.memory.store import Memory, Note
 from refold.memory.told import told
 from refold.memory.words import OF_ONESELF
-from refold.provider.port import Request
+from refold.provider.port import Delta, Provider, Request
 from refold.session.inbox import APPROVED, EDITED, REVISE
 from refold.session.recorder import Recorder
 from refold.session.secrets import MASK, Masks
@@ -54,6 +64,13 @@ UNSAID = (
 FORBIDS = (
     'Not replaced: "{text}" forbids something, and this is about something else. Only the '
     "person can take it away (refold memory forget)."
+)
+# Words that somebody gives as a password; "passwords are hashed" gives none.
+_PASSWORD = re.compile(
+    r"\b(?:pass(?:word|wort|phrase|code)|kennwort|mot de passe|contraseña|senha|wachtwoord"
+    r"|пароль|pin|api[ _-]?key|api[ _-]?schlüssel|(?:access |auth |secret )?token|secret)\b"
+    r"[^.,;\n]{0,40}?(?:\s(?:is|ist|lautet|est|es|são|é)\s|[=:])\s*\S",
+    re.IGNORECASE,
 )
 SECRET = "Not kept: it holds what looks like a key or a password."
 
@@ -151,17 +168,17 @@ class Remembering:
         file = self.home.path(session) / lines.NAME
         if not file.exists():
             return Learned(session, why="it is not there any more")
-        was = file.stat()
         record = Recorder(self.home.store(session), masks=self._masks)
+        aside = _Aside(file, record)
         view = await record.open()
         try:
             aide = aide_for(view)
             if aide is None:
                 return Learned(session, why="its model is not asked for notes")
-            return await self.learn(session, record, aide)
+            aside.provider = aide.provider
+            return await self.learn(session, record, replace(aide, provider=aside))
         finally:
-            with suppress(OSError):  # still under our lock
-                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+            aside.as_it_was()  # still under our lock
             await record.close()
 
     def ended(self, session: str, view: View) -> bool:
@@ -183,7 +200,7 @@ class Remembering:
         return normal(text) in normal(self._of_the_folder())
 
     def holds_secret(self, text: str) -> bool:
-        return MASK in self._masks.mask(text.encode())
+        return bool(_PASSWORD.search(text)) or MASK in self._masks.mask(text.encode())
 
     def _text(self, whose: str) -> str:
         with suppress(BadInput):  # a session goes on without
@@ -197,6 +214,35 @@ class Remembering:
                 for content in files.values():
                     return content.decode("utf-8", "replace")
         return ""
+
+
+class _Aside:
+    """A model that is asked about a session while somebody else may go on with it.
+
+    It may take a minute, and a person who comes back is not to wait for our notes. If
+    they have, the next one who records gets `Held`, and all is as if nothing was tried.
+    """
+
+    provider: Provider
+
+    def __init__(self, file: Path, record: Recorder) -> None:
+        self._file, self._record = file, record
+        self._was = file.stat()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.as_it_was()
+        await self._record.close()
+        try:
+            async with aclosing(self.provider.stream(request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            self._was = self._file.stat()
+
+    def as_it_was(self) -> None:
+        """The journal is as old as it was before we wrote in it."""
+        with suppress(OSError):
+            os.utime(self._file, ns=(self._was.st_atime_ns, self._was.st_mtime_ns))
 
 
 class Notebook:
@@ -234,7 +280,12 @@ class Notebook:
         if not may_replace(before, text):
             raise ToolFailed(FORBIDS.format(text=before))
         heard = distil.newest(heard_in(self._of.entries(self._session), 0))
-        if not grounded(text, [each.text for each in heard], before):
+        said = [each.text for each in heard]
+        if not grounded(text, said, before):
+            raise ToolFailed(UNSAID)
+        if any(lifts(n.line.text, text) for n in memory.listed()) and not put_so(
+            text, said
+        ):
             raise ToolFailed(UNSAID)
         whose, place = where
         origin = _origin(self._session, text, heard)
@@ -248,8 +299,11 @@ def heard_in(entries: Iterable[Entry], after: int) -> tuple[Heard, ...]:
     does not.
     """
     found: list[Heard] = []
+    private = False
     for entry in entries:
-        if entry.seq > after:
+        if isinstance(entry.event, SessionStarted | SessionResumed):
+            private = entry.event.unremembered
+        elif entry.seq > after and not private:
             match entry.event:
                 case Said(words, "person", typed=typed):
                     own = own_words(_without_the_plan(typed or words))

@@ -4,10 +4,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.agents.given import Given, defer, told_size, tools_of
+from refold.agents.given import Given, tools_of
 from refold.agents.profile import EVERY, LOOKING, Profile, unused_preset
 from refold.agents.registry import every, find
 from refold.errors import BadInput
@@ -15,8 +14,7 @@ from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.finish import finish
-from refold.tools.tool_search import tool_call
-from refold.values.tools import Effect, ToolSpec
+from refold.values.tools import Effect
 
 # Whoever changes a prompt gives it the next version here and in its file.
 PROMPTS = {
@@ -129,7 +127,7 @@ def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None
 
     active, deferred = tools_of(agent, TOOLS)
 
-    assert agent.only_looks
+    assert agent.effects & CHANGING == set()
     assert {tool.effect for tool in (*active, *deferred)} & CHANGING == set()
     assert {"read_file", "grep"} <= {*names(active)}
 
@@ -147,7 +145,9 @@ def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: st
 
 
 def test_only_research_may_reach_the_network() -> None:
-    reaching = [a.name for a in every() if a.only_looks and Effect.NET in a.effects]
+    reaching = [
+        a.name for a in every() if not a.effects & CHANGING and Effect.NET in a.effects
+    ]
 
     assert reaching == ["research"]
     fetch = of_effect(Effect.NET, "web_fetch")
@@ -219,31 +219,6 @@ def test_a_preset_for_an_agent_with_words_of_its_own_is_said_to_be_unused() -> N
     assert unused_preset(find("review"), "work") == (
         "the preset 'work' is not used: the agent review has a prompt of its own"
     )
-
-
-def of_size(letters: int) -> Tool:
-    spec = ToolSpec("t", "x" * (letters - 3), Raw(b"{}"))
-    return replace(tool_call, spec=spec)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "window", "deferred"),
-    [
-        ((400,), 1_000, False),  # exactly a tenth
-        ((401,), 1_000, True),
-        ((200, 201), 1_000, True),
-        ((12_800,), 0, False),
-        ((12_801,), 0, True),
-        ((), 1_000, False),
-    ],
-)
-def test_many_tools_are_deferred_when_they_would_fill_a_tenth_of_the_window(
-    sizes: tuple[int, ...], window: int, deferred: bool
-) -> None:
-    tools = tuple(map(of_size, sizes))
-
-    assert defer(tools, window) == (Given((), tools) if deferred else Given(tools))
-    assert [told_size(each.spec) for each in tools] == [*sizes]
 
 
 def test_who_looks_may_look_ask_and_keep_notes() -> None:

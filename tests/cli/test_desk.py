@@ -10,7 +10,7 @@ import pytest
 
 from refold.app import App
 from refold.cli.desk import Desk
-from refold.cli.orders import order_in
+from refold.cli.orders import CompactTalk, order_in
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
@@ -34,7 +34,6 @@ from refold.testing.scripted import ScriptedProvider
 from refold.values.budget import Budget
 from refold.values.control import Todos
 from refold.values.todos import Todo
-from refold.values.usage import Usage
 from refold.views.stream import Document, documents
 from refold.wishes import Wishes
 
@@ -85,19 +84,15 @@ def test_an_order_becomes_an_event(tmp_path: Path, order: bytes, event: Event) -
     assert obeyed(tmp_path, order) == [event]
 
 
-def test_the_talk_is_made_shorter_on_order(tmp_path: Path) -> None:
-    async def story() -> list[Event]:
+def test_the_talk_is_made_shorter_between_two_turns(tmp_path: Path) -> None:
+    async def story() -> CompactTalk | None:
         async with desk(tmp_path) as (at, session):
             await session.inbox.say("hello")
             await session.go()
-            before = session.view.seq
             await at.obey(order_in(b'{"type":"compact","kind":"prune"}'))
-            return [entry.event for entry in await session.record.entries()][before:]
+            return at.shorter
 
-    asked, made = anyio.run(story)
-
-    assert asked == CompactAsked("prune")
-    assert isinstance(made, Compacted)
+    assert anyio.run(story) == CompactTalk("prune")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,7 @@ def test_the_talk_is_made_shorter_on_order(tmp_path: Path) -> None:
         (b'{"type":"compact"}', "nothing has been said that could be told shorter"),
         (
             b'{"type":"compact","kind":"half"}',
-            "this is no order: Invalid enum value 'half'",
+            "this is no order: there is no kind 'half'; there are prune, full",
         ),
         (b'{"type":"budget","dollars":0}', "this is no order: Expected `float` > 0"),
         (b'{"type":"budget","tokens":"many"}', "this is no order: Expected `int"),
@@ -138,9 +133,7 @@ def told(event: Event) -> list[Document]:
         (Settled(3, None, "m/s", None, "no line"),
          {"type": "usage", "side_call": 3, "model": "m/s", "usage": None, "cost": None,
           "failed": "no line"}),
-        (Distilled(5, 2, Usage(1), "m/s", 0.5),
-         {"type": "memory", "upto": 5, "kept": 2, "model": "m/s", "cost": 0.5,
-          "usage": {"fresh": 1, "cached": 0, "cache_write": 0, "output": 0, "reasoning": 0}}),
+        (Distilled(5, 2, "m/s"), {"type": "memory", "upto": 5, "kept": 2, "model": "m/s"}),
         (BudgetSet(Budget(1.0)),
          {"type": "budget", "dollars": 1.0, "tokens": None, "calls": None, "seconds": None}),
         (AgentChosen("review"), {"type": "agent_changed", "agent": "review"}),

@@ -249,6 +249,13 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
         (["-p", "Hi", "-m", "anthropic/x"], "there is no key for Anthropic"),
         (["-p", "Hi", "-m", "local/qwen2.5-coder-0.5b"], "is not installed: `refold local"),
         (["-p", "Hi", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["-p", "Hi", "--modle", "x"], "arguments: --modle x; did you mean --model?"),
+        (["-p", "Hi", "--max-turn=3"], "--max-turn=3; did you mean --max-turns?"),
+        (
+            ["-p", "--output-format", "jsn"],
+            "(there are text, json, stream-json); did you mean json?",
+        ),
+        (["memory", "shwo"], "update, diff, path); did you mean show?"),
         (["-p", "Hi", "-r", "2020"], "there is no session '2020'"),
         (["-p", "Hi", "--allow", "no rule!"], "'no rule!' is no permission rule"),
         (["-p", "Hi", "--add-dir", "nowhere"], "--add-dir 'nowhere': there is no such"),

@@ -304,6 +304,18 @@ def test_messages_are_turns_of_their_own_each_with_a_result(starts: Starts) -> N
 
 
 @pytest.mark.slow
+def test_words_and_a_shorter_talk_ordered_at_once_are_both_done(starts: Starts) -> None:
+    program = starts({"text": "One."}, {"text": "Two."}, {"text": "What was said."})
+    program.say(type="user_message", text="a")
+    program.until("result")
+    program.say('{"type": "user_message", "text": "b"}\n{"type": "compact"}')
+
+    assert program.end() == 0
+    assert [d["text"] for d in program.seen if d["type"] == "result"] == ["One.", "Two."]
+    assert program.kinds().count("compact") == 1
+
+
+@pytest.mark.slow
 def test_a_bad_line_is_named_and_the_next_is_heard(starts: Starts) -> None:
     program = starts({"text": "One."})
     for line in (
@@ -373,6 +385,20 @@ def test_a_message_of_another_shape_is_refused(content: object) -> None:
 
     with pytest.raises(BadInput):
         order_in(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"type": "qeue", "text": "x"}, "no type 'qeue'; did you mean 'queue'?"),
+        ({"type": "compact", "kind": "prun"}, "no kind 'prun'; did you mean 'prune'?"),
+        ({"type": "compact", "kind": "x"}, "no kind 'x'; there are prune, full"),
+        ({"type": "user_message", "text": "x", "when": "x"}, "Invalid enum value 'x'"),
+    ],
+)
+def test_an_order_that_is_none_names_the_nearest(line: object, said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        order_in(msgspec.json.encode(line))
 
 
 def test_a_lone_half_of_a_character_is_words_all_the_same() -> None:

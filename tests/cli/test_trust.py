@@ -120,7 +120,7 @@ def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
 
     assert added == (
         0,
-        "It tells the model what to do, in:\n  AGENTS.md (9 bytes)\n"
+        f"What {folder} tells the model:\n  AGENTS.md (9 bytes)\n"
         f"What {folder} tells the model counts from now on.\n",
         "",
     )
@@ -146,7 +146,7 @@ def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
 
     assert added[1] == (
         ".refold/config.toml:\n  runs unasked: bash(make test)\n"
-        "It tells the model what to do, in:\n"
+        f"What {folder} tells the model:\n"
         "  ../CLAUDE.md (9 bytes)\n  .claude/skills (1 in it)\n"
         f"{inner} is trusted, until these files change.\n"
         f"What {folder} tells the model counts from now on.\n"

@@ -154,7 +154,7 @@ def test_what_is_wrong_in_the_environment_or_a_flag_is_named_with_its_place(
 
     assert unknown == (
         "environment variable REFOLD_MODEL_NAME: there is no setting 'model_name'; "
-        "did you mean 'model'?"
+        "did you mean 'REFOLD_MODEL'?"
     )
     assert wrong.startswith(
         "environment variable REFOLD_LIMITS__STEPS: the setting limits.steps cannot be 'many'"

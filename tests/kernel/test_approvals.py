@@ -17,7 +17,7 @@ from hypothesis import strategies as some
 from msgspec import Struct
 
 from refold.engine.world import World
-from refold.journal.events import Answered, Ended
+from refold.journal.events import Answered, Ended, Judged
 from refold.journal.store import MemoryStore
 from refold.permissions.facts import Facts
 from refold.session.recorder import Recorder
@@ -118,8 +118,11 @@ class Desk:
         return found[at % len(found)] if found else None
 
     def show(self, found: Permission) -> None:
+        """What a door shows: the file that the call was judged for, wherever it leads now."""
         given = strike.parse(found.call.call.arguments)
-        does = f"{given['number']} at {self.links[str(given['path'])]}"
+        news = (e.event for e in reversed(entries(self.store)))
+        of_it = (e for e in news if isinstance(e, Judged) and e.call_id == found.id)
+        does = f"{given['number']} at {next(of_it).real}"
         if found.id in self.seen:
             self.older.append(self.seen[found.id][0])
         self.seen[found.id] = (found.call.hash, does)

@@ -1,18 +1,32 @@
 """A turn spends what it may and no more than one call beyond, however many run at once."""
 
+from collections.abc import Iterable
+
 import anyio
 import pytest
 from house import OPEN_HAND, WEATHER, entries, opened, weather, world
+from hypothesis import given
+from hypothesis import strategies as some
 from long_talks import words
 from msgspec.structs import replace
 
-from refold.engine.policies.budget import within
+from refold.engine.policies.budget import telling, within
 from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.spending import Price, ask_beside, used
 from refold.engine.world import Aide, World
 from refold.errors import ProviderError
-from refold.journal.events import Asked, Entry, Reserved, Settled, TurnEnded, TurnStarted
+from refold.journal.events import (
+    Asked,
+    Entry,
+    Event,
+    ModelAnswered,
+    ModelFailed,
+    Reserved,
+    Settled,
+    TurnEnded,
+    TurnStarted,
+)
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
 from refold.provider.port import Request
@@ -25,7 +39,7 @@ from refold.values.budget import Budget
 from refold.values.log import Log
 from refold.values.messages import Message, Spoken, Text
 from refold.values.tools import Effect
-from refold.values.usage import Usage
+from refold.values.usage import Spent, Usage
 
 WORDS = Log([Spoken(0, Message("user", (Text("How many?"),)))])
 LEAF = Request(WORDS, max_output=100)
@@ -43,7 +57,7 @@ def unknown(model: str, usage: Usage) -> float | None:
 def priced(
     model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
 ) -> World:
-    policies = (going_on, converse, within(budget, price))
+    policies = (going_on, converse, within(budget), *telling(budget))
     given = World(model, (weather,), policies, OPEN_HAND, price=price, budget=budget)
     return replace(given, max_output=100)
 
@@ -249,3 +263,66 @@ def test_money_set_aside_for_a_summary_is_settled_in_the_journal() -> None:
     assert view.account.spent.dollars > 0.01
     assert not any(isinstance(e.event, TurnEnded) for e in entries(store)[-3:])
     assert "A summary." in words(Request(view.talk.messages))
+
+
+def _paid(kind: str, model: str, fresh: int, cost: float | None) -> list[Event]:
+    usage = Usage(fresh=fresh, output=1)
+    answered = ModelAnswered(Message("assistant", (Text("so"),)), usage, "end", model)
+    match kind:
+        case "answer":
+            return [Asked(dollars=1.0), replace(answered, cost=cost)]
+        case "cut":
+            return [Asked(), replace(answered, cost=cost, stop="length")]
+        case "too long":
+            return [Asked(), ModelFailed("no", "TooLong", "", usage, model, cost)]
+        case "down":
+            return [Asked(), ModelFailed("no", "Overloaded", "", usage, model, cost)]
+        case _:
+            return [Settled(1, usage, model, cost, kind)]
+
+
+PAID = some.builds(
+    _paid,
+    some.sampled_from(["answer", "cut", "too long", "down", "", "refused"]),
+    some.sampled_from(["a/b", "a/c", ""]),
+    some.integers(0, 9),
+    some.sampled_from([None, 0.0, 0.25]),
+)
+
+
+@given(some.lists(some.lists(PAID, max_size=6), max_size=3))
+def test_what_turns_and_models_cost_adds_up_to_all_that_was_spent(
+    turns: list[list[list[Event]]],
+) -> None:
+    view, seq, of_turns = View(), 0, list[Spent]()
+    for paid in turns:
+        news = [TurnStarted(0), *(e for each in paid for e in each), TurnEnded("answered")]
+        view = fold([Entry(seq + n, e) for n, e in enumerate(news, start=1)], view)
+        seq += len(news)
+        of_turns.append(view.turn.spent)
+
+    everything = view.account.spent
+    assert added(of_turns) == added(s for _, s in view.account.by_model) == everything
+
+
+def added(several: Iterable[Spent]) -> Spent:
+    whole = Spent()
+    for one in several:
+        whole = Spent(
+            whole.usage + one.usage,
+            whole.dollars + one.dollars,
+            whole.answers + one.answers,
+            whole.unpriced + one.unpriced,
+        )
+    return whole
+
+
+def test_a_turn_that_may_spend_nothing_hears_its_words_and_ends() -> None:
+    async def main() -> View:
+        session = await opened(MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.0)))
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    view = anyio.run(main)
+
+    assert (view.turn.outcome, view.talk.unheard) == ("budget", ())

@@ -20,7 +20,7 @@ from refold.engine.policies.window import in_window
 from refold.engine.shrinking import Shares
 from refold.engine.world import Aide, World
 from refold.errors import ProviderError, TooLong
-from refold.journal.events import Compacted
+from refold.journal.events import Compacted, TurnEnded
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
 from refold.provider.port import Delta, Done, Request
@@ -392,3 +392,14 @@ def test_switched_off_it_fails_where_the_window_ends() -> None:
     assert view.turn.outcome == "failed"
     assert "reads 8,000: nothing was sent" in view.turn.reason
     assert compactions(store) == []
+
+
+def test_words_said_where_the_window_is_full_are_heard_once_and_not_for_ever() -> None:
+    """A turn that ends before it heard its words would begin again, and again."""
+    model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
+    store = MemoryStore()
+
+    view = talk(store, world(model, shares=Shares(prune=1, compact=1)), "Look.", "Again.")
+
+    assert (view.turn.outcome, view.talk.unheard) == ("failed", ())
+    assert len([e for e in entries(store) if isinstance(e.event, TurnEnded)]) == 2

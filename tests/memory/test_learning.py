@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,8 @@ from refold.errors import Held, ProviderError
 from refold.journal.events import Distilled, Settled
 from refold.journal.fold import fold
 from refold.memory.pending import Pending
+from refold.provider.port import Delta, Request
+from refold.session.recorder import Recorder
 from refold.testing.scripted import ScriptedProvider
 from tests.memory.workplace import OK, Workplace, note
 
@@ -325,3 +328,34 @@ def test_what_the_agent_writes_itself_is_told_to_the_next_session(place: Workpla
     Agent(provider=provider, directory=place.directory).run("Hello")
 
     assert "- CI runs on ARM" in provider.heard[0].system
+
+
+class ComesBack:
+    """A model during whose answer the person goes on with the session."""
+
+    def __init__(self, place: Workplace, session: str) -> None:
+        self._home, self._session = place.remembering.home, session
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        record = Recorder(self._home.store(self._session))
+        await record.open()
+        await record.close()
+        async for delta in ScriptedProvider('{"notes": []}').stream(request):
+            yield delta
+
+
+def test_nobody_who_comes_back_waits_for_notes(place: Workplace) -> None:
+    session = place.says("We build with pnpm workspaces.")
+    aide = Aide(ComesBack(place, session), "script/small")
+
+    found = anyio.run(place.remembering.learn_of, session, lambda _: aide)
+
+    assert (found.changes, found.why) == ((), "")
+
+
+def test_where_no_try_can_be_noted_none_is_given_up(tmp_path: Path) -> None:
+    pending = Pending(tmp_path)
+    (tmp_path / "a").mkdir()  # as on a full disk: it cannot be written to
+
+    assert [pending.try_("a") for _ in range(5)] == [True] * 5
+    assert pending.sessions() == ["a"]

@@ -271,6 +271,22 @@ def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> N
     )
 
 
+@pytest.mark.parametrize(
+    "name", [".npmrc", ".envrc", ".git/config", "prod.env", "x.tfstate", ".claude/.env"]
+)
+def test_nor_what_often_holds_a_token(name: str, project: Path, places: Paths) -> None:
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text("token-7")
+    (project / "AGENTS.md").write_text(f"See @{name}")
+
+    found = brief(project, places, trust=True)
+
+    assert "token-7" not in found.text(Material(), NEVER).system
+    assert found.notices() == (
+        f"{name}, which AGENTS.md imports, is left out: it may hold secrets",
+    )
+
+
 def test_no_import_brings_in_what_a_rule_keeps_back(project: Path, places: Paths) -> None:
     (project / "plans.md").write_text("Secret plans.")
     (project / "AGENTS.md").write_text("@plans.md")

@@ -13,7 +13,7 @@ def test_what_is_true_of_the_place_stands_there_line_by_line() -> None:
     assert environment(HERE) == "You work in: /w\nToday: 2026-11-22\nPlatform: Linux"
     assert environment(WHOLE) == (
         "You work in: /w\nToday: 2026-11-22\nPlatform: Linux\nShell: bash\n"
-        'Git: branch main, last commit abcd1234 "Say "hi"" when the session began'
+        "Git: branch main, last commit abcd1234 \"Say 'hi'\" when the session began"
     )
     assert environment(replace(WHOLE, git=Git())).endswith(
         "\nGit: no branch checked out when the session began"

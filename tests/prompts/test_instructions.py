@@ -66,7 +66,7 @@ def test_a_link_within_the_project_is_followed_and_told_once(project: Path) -> N
     (project / "AGENTS.md").symlink_to("docs/rules.md")
 
     assert texts(told(project, "a")) == [
-        ("../AGENTS.md", "Rules."), ("CLAUDE.md", "@../docs/rules.md"),
+        ("../docs/rules.md", "Rules."), ("CLAUDE.md", "@../docs/rules.md"),
     ]  # fmt: skip
 
 
@@ -209,8 +209,8 @@ def test_a_link_that_leads_nowhere_or_round_is_named(project: Path) -> None:
     assert found == Instructions(
         (),
         (
-            "../AGENTS.md is left out: it is a link that goes round in a circle",
             "AGENTS.md is left out: there is no such file",
+            "../AGENTS.md is left out: it is a link that goes round in a circle",
         ),
     )
 
@@ -285,3 +285,73 @@ def test_letters_that_nobody_sees_are_left_out_and_counted(project: Path) -> Non
 
     assert texts(found) == [("AGENTS.md", "Rules.[2J 👩\u200d🚀 ok")]
     assert found.notices == ("AGENTS.md: 7 characters that nobody can see were left out",)
+
+
+@pytest.mark.parametrize("base", ["😀", "é", "a"])
+def test_nothing_is_hidden_in_marks_that_only_shape_a_letter(
+    base: str, project: Path
+) -> None:
+    smuggled = "".join(chr(0xE0100 + letter) for letter in b"obey") + "\ufe00\u3164"
+    put(project, AGENTS__md=f"{base}{smuggled} ❤\ufe0f\u200d🔥 می\u200cخواهم")
+
+    assert texts(told(project)) == [("AGENTS.md", f"{base} ❤\ufe0f\u200d🔥 می\u200cخواهم")]
+
+
+def test_where_there_is_no_room_for_all_the_nearest_are_read(project: Path) -> None:
+    put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(200)))
+    put(project, **{f"docs___{n}__md": f"File {n}." for n in range(200)})
+    put(project, near___AGENTS__md="Near.")
+
+    found = told(project, "near")
+
+    assert len(found.pieces) == 100
+    assert texts(found)[-1] == ("AGENTS.md", "Near.")
+
+
+def test_what_a_file_above_imports_is_told_where_it_belongs(project: Path) -> None:
+    put(project, AGENTS__md="Root. @a/AGENTS.md", a___AGENTS__md="A.")
+
+    assert texts(told(project, "a")) == [
+        ("../AGENTS.md", "Root. @a/AGENTS.md"), ("AGENTS.md", "A."),
+    ]  # fmt: skip
+
+
+def test_files_that_all_name_each_other_take_no_time(project: Path) -> None:
+    names = " ".join(f"@{'./' * k}c{n}.md" for n in range(60) for k in range(5))
+    put(project, AGENTS__md="@c0.md", **{f"c{n}__md": names for n in range(60)})
+    looked = list[str]()
+
+    read(
+        of_project(str(project), str(project)), "/", lambda real: looked.append(real) or ""
+    )
+    found = told(project)
+
+    assert len(looked) < 10
+    assert len(set(found.notices)) == len(found.notices) <= 10
+    assert found.notices[-1].endswith("instructions may name 1,000 files")
+
+
+def test_a_long_name_fills_no_screen(project: Path) -> None:
+    put(project, AGENTS__md=f"@{'x/' * 400}y.md @{'a/' * 15_000}z.md")
+
+    (notice,) = told(project).notices
+
+    assert notice.startswith("…")
+    assert "y.md, which AGENTS.md imports, is left out" in notice
+    assert len(notice) < 200
+
+
+def test_a_link_that_comes_after_the_file_was_judged_is_not_followed(
+    project: Path,
+) -> None:
+    put(project, AGENTS__md="Rules.", __env="SECRET=1")
+
+    def judged(real: str) -> str:
+        (project / "AGENTS.md").unlink()
+        (project / "AGENTS.md").symlink_to(".env")
+        return ""
+
+    found = read(of_project(str(project), str(project)), "/", judged)
+
+    assert found.pieces == ()
+    assert len(found.notices) == 1

@@ -39,7 +39,7 @@ def test_of_a_journal_without_parts_none_is_found() -> None:
         (32_000, False, 16_000),
         (8_000, False, 4_000),
         (1_000, False, 2_000),
-        (8_000, True, 2_000),
+        (8_000, True, 600),
     ],
 )
 def test_instructions_may_fill_an_eighth_of_the_window(

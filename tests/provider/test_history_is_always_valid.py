@@ -24,11 +24,14 @@ from wires import (
     words,
 )
 
+from refold.journal.events import Compacted
+from refold.journal.shorter import shorter
 from refold.provider import anthropic, gemini, ollama, openai_chat, responses, sendable
 from refold.provider.encoded import Encoded
 from refold.provider.port import Request
 from refold.testing.wire_answers import WireName
-from refold.values.messages import Image, Message, Thinking, ToolCall, ToolResult
+from refold.values.log import Log
+from refold.values.messages import Image, Message, Spoken, Thinking, ToolCall, ToolResult
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=8)
 ARGUMENTS = st.one_of(
@@ -133,6 +136,49 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
     "gemini": _gemini,
     "ollama": _ollama,
 }
+
+
+@st.composite
+def told_shorter(draw: st.DrawFn) -> list[Message]:
+    """A talk after one or two times that it was told shorter, wherever that may happen."""
+    told = Log([Spoken(n, m) for n, m in enumerate(draw(conversations()), start=1)])
+    for seq in (100, 200)[: draw(st.integers(1, 2))]:
+        messages = [s.message for s in told]
+        ids = [c.id for m in messages for c in m.calls]
+        lines = draw(st.lists(st.sampled_from(ids), unique=True)) if ids else []
+        first = [s.seq for s in told if s.message.role != "tool"]
+        event = Compacted(
+            draw(st.sampled_from(["prune", "full", "trim"])),
+            results=tuple((id_, draw(ANYTHING)) for id_ in lines),
+            kept=draw(st.sampled_from([0, *first])),
+            carried="What the person said: " + draw(ANYTHING),
+            summary=draw(ANYTHING),
+        )
+        told = shorter(told, event, seq)
+        if told[-1].message.role == "assistant":  # as the engine would go on
+            told = told.plus(Spoken(seq + 1, message("user", "Go on.")))
+    return [spoken.message for spoken in told]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@settings(deadline=None, max_examples=20)
+@given(talk=told_shorter())
+def test_a_talk_told_shorter_is_valid_too(wire: WireName, talk: Sequence[Message]) -> None:
+    asked = request(*talk, pictures=PICTURES)
+
+    assert complaint(wire, body(wire, asked)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", WIRES)
+@settings(deadline=None, max_examples=300)
+@given(talk=told_shorter())
+def test_any_talk_told_shorter_is_valid_too(
+    wire: WireName, talk: Sequence[Message]
+) -> None:
+    asked = request(*talk, pictures=PICTURES)
+
+    assert complaint(wire, body(wire, asked)) == ""
 
 
 @pytest.mark.slow

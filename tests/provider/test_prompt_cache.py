@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from wires import KEY, heard, message, request, spec_of
 
 from refold import Agent, Effect, Reply, tool
+from refold.journal.events import Compacted, Entry
+from refold.prompts.summary import summary_prompt
 from refold.provider.catalog import connect
 from refold.testing.caching import CachingModel, Counted
 from refold.testing.scripted import Reply as Line
@@ -137,6 +139,67 @@ def test_over_a_hundred_steps_nearly_all_that_repeats_is_read_from_cache(
         assert last.cached > 1024 - 128
     else:
         assert share([last]) > 0.95
+
+
+TODOS = (
+    '{"todos": [{"subject": "all cities", "status": "in_progress"}, {"subject": "sum up"}]}'
+)
+
+
+@tool(Effect.LOOK)
+async def forecast(day: int) -> Reply:
+    """Say what the weather will be."""
+    return Reply(f"On day {day} there will be rain, {'and more rain, ' * 60}and some sun.")
+
+
+def busy(n: int) -> Line:
+    """Work with todos, in a small window, that is summed up now and then."""
+    if n == 0:
+        return Line(calls=(("todo_write", TODOS),))
+    if n >= STEPS - 5:
+        return Line("It rains everywhere.")
+    return Line(f"Day {n}.", (("forecast", f'{{"day": {n}}}'),), thinking="More?")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", CACHED)
+def test_between_two_times_that_it_is_told_shorter_a_talk_only_grows_at_its_end(
+    wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also with reminders of todos, of the budget and of the limit of steps."""
+    model, spec = CachingModel(wire, busy), spec_of(wire)
+    made: list[Compacted] = []
+
+    async def use() -> None:
+        async with wire_server(model) as server:
+            monkeypatch.setenv(spec.url_env, server.url)
+            monkeypatch.setenv(spec.key_env, KEY)
+            agent = Agent(
+                model=NAMES[wire], tools=[forecast], home=tmp_path,
+                directory=tmp_path, keep=False, system="Be brief and be sure. " * 50,
+                settings={
+                    "limits.steps": STEPS, "limits.warn": 12, "budget.calls": STEPS + 20,
+                    f"providers.{spec.name}.window": 16_000,
+                },
+            )  # fmt: skip
+            async with agent.session() as session, session.stream("Look.") as frames:
+                async for frame in frames:
+                    if isinstance(frame.item, Entry) and isinstance(
+                        frame.item.event, Compacted
+                    ):
+                        made.append(frame.item.event)
+
+    anyio.run(use)
+
+    bodies = [r.body for r in model.requests]
+    sent = [talk(wire, body) for body in bodies if summary_prompt()[:60] not in str(body)]
+    whole = str(sent)
+    breaks = sum(after[: len(before)] != before for before, after in pairwise(sent))
+    assert len(sent) > 88
+    assert {c.kind for c in made} == {"prune", "full"}
+    assert breaks == len(made) <= 20
+    for reminder in ("todos are open", "may use up is left", "more answers are allowed"):
+        assert reminder in whole
 
 
 def test_an_answer_with_many_calls_does_not_lose_what_was_kept(

@@ -164,3 +164,35 @@ def test_the_tools_only_look() -> None:
     assert [(t.effect, t.needs) for t in (list_skills, read_skill)] == [
         (Effect.LOOK, ("skills",))
     ] * 2
+
+
+@pytest.mark.parametrize("name", [".env", "key.pem", "up/.env"])
+def test_a_skill_is_no_way_to_a_key(here: Here, name: str) -> None:
+    (here.project / ".refold/skills").mkdir(parents=True)
+    (here.project / ".refold/skills/whole").symlink_to("../..")
+    raw(here.project.parent, "project", "---\nname: whole\ndescription: All.\n---\n")
+    (here.project / name).parent.mkdir(exist_ok=True)
+    (here.project / name).write_text("token-7")
+
+    with pytest.raises(ToolFailed, match="may hold secrets"):
+        use(here, read_skill, {"name": "whole", "file": name})
+
+
+def test_a_skill_is_no_way_round_a_rule_that_denies(here: Here) -> None:
+    skill = write(here.config / "skills", "sums")
+    (skill / "a.txt").write_text("private")
+    denied = here.catalogue().heeding(lambda real: f"{os.path.basename(real)} is denied")
+
+    for file in ("a.txt", "SKILL.md"):
+        with pytest.raises(ToolFailed, match=f"{file} is not read: {file} is denied"):
+            denied.content("sums", file)
+    with pytest.raises(ToolFailed, match=r"SKILL\.md is denied"):
+        denied.told("sums")
+
+
+def test_what_nobody_sees_in_a_skill_is_not_told(here: Here) -> None:
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    write(here.config / "skills", "sums", f"Adds{hidden} up.", f"Do\u202e it{hidden}.")
+
+    assert here.catalogue().skill("sums").description == "Adds up."
+    assert "\n\nDo it." in use(here, read_skill, {"name": "sums"}).text

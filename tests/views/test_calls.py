@@ -32,6 +32,8 @@ def asked(name: str, room: int = 40, **arguments: Any) -> list[str]:
         (call("bash", command="ls  -l\n&& pwd"), "bash ls -l && pwd"),
         (call("read_file", path="a\x1b[2J\u202e.py"), r"read_file a\x1b[2J\u202e.py"),
         (call("read_file"), "read_file {}"),
+        (call("tool_search", query="a\x1b b"), r"tool_search a\x1b b"),
+        (call("todo_write", todos=[{"subject": "look"}]), "todo_write"),
         (ToolCall("call-0", "no\x07ne", Raw(b'{"x": 1}')), r'no\x07ne {"x": 1}'),
     ],
 )

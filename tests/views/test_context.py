@@ -21,6 +21,7 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
+from refold.journal.talk import A_PICTURE
 from refold.provider.port import Delta, Done, Request
 from refold.session.recorder import Recorder
 from refold.session.session import Session
@@ -39,7 +40,6 @@ from refold.values.messages import (
 from refold.values.tools import Effect, ToolSpec
 from refold.values.usage import Usage
 from refold.views.context import (
-    A_PICTURE,
     Filling,
     context_document,
     context_lines,

@@ -15,7 +15,7 @@ from refold.journal.events import (
 from refold.journal.fold import View, fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Spent, Usage
-from refold.views.counts import duration, ending, turn_line
+from refold.views.counts import duration, ending, tokens, turn_line
 from refold.views.recap import recap
 from refold.views.styled import bare
 
@@ -53,6 +53,17 @@ def test_a_turn_ends_with_what_it_used(
     last = answers[-1][0] if answers else Usage()
 
     assert bare([turn_line(spent, last, size, 8.41)]) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (9_999, "9,999"), (10_000, "10.0k"), (999_949, "999.9k"), (999_950, "1M"),
+        (1_994_700, "1.99M"), (2_000_000, "2M"), (1_234_500_000, "1,234.5M"),
+    ],
+)  # fmt: skip
+def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
+    assert tokens(count) == said
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from refold.journal.events import (
     Asked,
     BudgetSet,
-    Distilled,
     Entry,
     Event,
     ModelAnswered,
@@ -49,7 +48,8 @@ def day() -> Sequence[Entry]:
         ModelFailed("gone", usage=Usage(7), model="m/a", cost=0.0),
         answer("m/long", Usage(200, 50, 0, 20)),
         TurnEnded("step_limit", "50"),
-        Distilled(10, 2, Usage(30, 0, 0, 3), "m/small", 0.5),
+        Reserved("memory", "m/small", 0.6, 60),
+        Settled(11, Usage(30, 0, 0, 3), "m/small", 0.5),
     )
 
 
@@ -101,6 +101,20 @@ def test_a_document_says_of_an_unknown_price_that_it_is_none() -> None:
     assert "turns" not in spending_document(spending(day()), turns=False)
 
 
+def test_a_turn_is_called_what_was_typed_and_not_what_a_template_made_of_it() -> None:
+    turn = entries(
+        Said("Fix it, and run the tests.", typed="/fix it"),
+        TurnStarted(1),
+        answer("m/a", Usage(), None),
+        TurnEnded("interrupted"),
+    )
+
+    assert bare(spending_lines(spending(turn), turns=True)).split("\n")[:2] == [
+        "  1  /fix it",
+        "     not counted by the provider · interrupted",
+    ]
+
+
 def test_one_model_and_nothing_beside_it_is_one_line() -> None:
     one = entries(Said("x"), TurnStarted(1), answer("m/a", Usage(5), 0.0))
 
@@ -126,7 +140,7 @@ SPENT = (
          "No budget: a turn may use up whatever it needs. /budget USD sets one."),
         ((), Budget(5.0, 2_000_000),
          "One turn may use up, as it is set:\n  $5.00\n"
-         "  2,000.0k tokens that no cache had, where a price is not known"),
+         "  2M tokens that no cache had, where a price is not known"),
         (SPENT, Budget(5.0),
          "One turn may use up, as it is set:\n"
          "  $5.00  (this turn: $1.50 used, $0.25 set aside, $3.25 left)"),

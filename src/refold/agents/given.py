@@ -11,11 +11,7 @@ from typing import NamedTuple
 from refold.agents.profile import Profile
 from refold.tools.contract import Tool
 from refold.tools.tool_search import finding
-from refold.values.tools import CALLER, ToolSpec
-
-_LETTERS = 4  # of a token
-_SHARE = 0.1  # of the window
-_WINDOW = 32_000  # tokens, where it is not known
+from refold.values.tools import CALLER
 
 
 class Given(NamedTuple):
@@ -39,22 +35,6 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> Given:
     if any(tool.spec.name == CALLER for tool in active):  # a name that somebody else took
         return Given((*active, *deferred))
     return Given((*active, *finding(deferred)), deferred)
-
-
-def defer(tools: Sequence[Tool], window: int) -> Given:
-    """All of `tools` by name only, if what is told of them fills a tenth of the window.
-
-    `window` is in tokens; 0: it is not known.
-    """
-    letters = sum(told_size(tool.spec) for tool in tools)
-    if letters / _LETTERS > (window or _WINDOW) * _SHARE:
-        return Given((), tuple(tools))
-    return Given(tuple(tools))
-
-
-def told_size(spec: ToolSpec) -> int:
-    """Characters that a model reads of a tool."""
-    return len(spec.name) + len(spec.description) + len(bytes(spec.parameters))
 
 
 def _named(tool: Tool, patterns: Sequence[str]) -> bool:

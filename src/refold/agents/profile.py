@@ -52,14 +52,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     mode: Mode | Literal[""] = ""  # that it begins in; "": the one that is set
     then: str = ""  # the agent that carries out a plan of its making
     memory: bool = True  # is it told what is remembered,
-    skills: bool = True  # which skills there are,
-    instructions: bool = True  # and what the project wants heeded?
+    skills: bool = True  # and which skills there are?
     acting: Acting = "native"
     use: Use = "both"  # may it work for the person, for another agent, or both?
-
-    @property
-    def only_looks(self) -> bool:
-        return not self.effects & {Effect.CHANGE, Effect.RUN}
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -8,6 +8,8 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 
+from anyio import CancelScope
+
 from refold.agents.choosing import choose
 from refold.app import App
 from refold.cli.attached import attached
@@ -40,13 +42,16 @@ from refold.views.stream import Document, approval_request, question
 
 
 class Desk:
-    """What whoever runs the turns has to see to: `mail`, each a turn of its own, and
-    `going_on`, set by an order to continue.
+    """What whoever runs the turns has to see to: `mail`, each a turn of its own; `going_on`,
+    set by an order to continue; `shorter`, to be done between two turns. `beside` is the
+    scope of that while it is done.
     """
 
     def __init__(self, app: App, session: Session) -> None:
         self.mail: deque[UserMessage] = deque()
         self.going_on = False
+        self.shorter: CompactTalk | None = None
+        self.beside: CancelScope | None = None
         self._app, self._session = app, session
         # Of each call that waits, the hash it was told with.
         self._told: dict[str, str] = {}
@@ -110,6 +115,8 @@ class Desk:
                 if (found := MODES.get(mode)) is None:
                     raise BadInput(f"{mode!r} is no mode: {', '.join(MODES)}")
                 await inbox.set_mode(found)
+            case Interrupt() | Cancel() if self.beside is not None:
+                self.beside.cancel()
             case Interrupt(instead):
                 if not await inbox.interrupt(instead=instead) and instead:
                     await inbox.say(instead, when="next")
@@ -125,9 +132,12 @@ class Desk:
     async def _set(self, order: CompactTalk | SetBudget | SetAgent) -> None:
         session = self._session
         match order:
-            case CompactTalk(kind, focus):
-                if not await session.compact(kind, focus):
-                    raise BadInput("nothing has been said that could be told shorter")
+            case CompactTalk() if not session.view.talk.messages:
+                raise BadInput("nothing has been said that could be told shorter")
+            case CompactTalk(kind, focus) if session.view.turn.seq:
+                await session.inbox.compact(kind, focus)
+            case CompactTalk():  # between two turns, by who looks after those
+                self.shorter = order
             case SetBudget(dollars, tokens, calls, seconds):
                 await session.inbox.set_budget(Budget(dollars, tokens, calls, seconds))
             case SetAgent(agent):

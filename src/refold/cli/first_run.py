@@ -101,9 +101,7 @@ class _Asking:
         more = len(offers.providers) - _NAMED
         several = ", ".join(offers.providers[:_NAMED])
         several += f" and {more} more" if more > 0 else ""
-        rows = [
-            _Row("a key you have", f"{several}; kept where only you can read it", self._key)
-        ]
+        rows = [_Row("a key you have", f"{several}; only you can read it", self._key)]
         if offers.ollama:
             many = len(offers.ollama)
             about = f"{many} models here" if many > 1 else offers.ollama[0]

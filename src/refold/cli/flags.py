@@ -4,6 +4,7 @@ Parsing only; nothing here opens a session or a file. Every flag stands in
 docs/headless.md or docs/settings.md, which a test compares with this list.
 """
 
+import re
 from argparse import (
     ArgumentParser,
     ArgumentTypeError,
@@ -44,11 +45,30 @@ DOORS = {
     "demo": ("begin", "demo"),
     "tour": ("begin", "tour"),
 }
+_SUBCOMMANDS = """subcommands, each with a --help of its own:
+  sessions     list, show and check sessions
+  rewind       go back to before something was said: talk, files or both
+  plans        the plans made here
+  memory       what is remembered from session to session
+  skills       skills and templates, and what is wrong with one
+  context      what fills the window of the newest session
+  cost         what it cost
+  permissions  what may run, and why
+  trust        whose settings and instructions count
+  models       which models there are, and what they cost
+  auth         the keys of providers
+  local        models that run on this machine's processor
+  config       each setting, its value, and where it comes from
+  demo         one real task on the embedded model
+  tour         a guided tour, without a model or a network
+"""
 COMMANDS = tuple(DOORS)
 # Those that have many flags say themselves which.
 _OWN = (
     "rewind", "plans", "memory", "skills", "context", "cost", "permissions", "trust", "models", "auth", "local",
 )  # fmt: skip
+HIDDEN = "finish"  # of `refold memory`: no person types it
+_NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 FORMATS = ("text", "json", "stream-json")
 TAKEN = ("text", "stream-json")
@@ -58,7 +78,21 @@ class Parser(ArgumentParser):
     """Errors of the command line are ours, like any other bad input."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message} (refold --help shows what there is)")
+        raise BadInput(f"{self._with_near(message)} (refold --help shows what there is)")
+
+    def _with_near(self, message: str) -> str:
+        """The message, and what may have been meant."""
+        from difflib import get_close_matches
+
+        if found := _NO_CHOICE.search(message):
+            there = [name for name in re.findall(r"'([^']*)'", found[2]) if name != HIDDEN]
+            near = get_close_matches(found[1], there, n=1)
+            said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
+            message = message[: found.start()] + said
+        else:
+            typed = message.removeprefix("unrecognized arguments: ").split("=")[0]
+            near = get_close_matches(typed.split(" ")[0], self._option_string_actions, n=1)
+        return f"{message}; did you mean {near[0]}?" if near else message
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
@@ -76,7 +110,7 @@ def _session() -> Parser:
         description=ABOUT,
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        epilog=f"Subcommands: {', '.join(COMMANDS)} (refold sessions --help).",
+        epilog=_SUBCOMMANDS,
     )
     add = parser.add_argument
     add("text", nargs="?", default="", help="what to do; with -p: do it and leave")

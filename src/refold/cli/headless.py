@@ -16,7 +16,7 @@ import anyio
 
 from refold.app import App
 from refold.cli.attached import attached
-from refold.cli.opening import app_of, leave_out, open_session, pictures
+from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.told import Told
 from refold.errors import BadInput, JournalError, RefoldError, first
 from refold.journal.fold import View
@@ -57,7 +57,6 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
             except (JournalError, BaseExceptionGroup) as error:
                 out.broken(first(error), session, time.monotonic() - began)
                 raise
-            await leave_out(app, session)
             document = result(session.view, id_, time.monotonic() - began)
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"

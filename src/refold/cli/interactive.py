@@ -10,7 +10,7 @@ import anyio
 from refold.app import App
 from refold.cli.confirming import said_yes
 from refold.cli.finishing import aide_for, leave
-from refold.cli.opening import app_of, leave_out, open_session, pictures, settings_of
+from refold.cli.opening import app_of, open_session, pictures, settings_of
 from refold.cli.terminal.commands import names
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
@@ -75,9 +75,7 @@ async def _run(found: Namespace, app: App) -> int:
         id_, session = await open_session(app, found)
         async with session:
             here = around(app, id_, session.view, session.lost)
-            code = await converse(session, here, found.text, pictures(found))
-            await leave_out(app, session)
-            return code
+            return await converse(session, here, found.text, pictures(found))
     finally:
         await app.aclose()
         if app.learns:
@@ -101,6 +99,11 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         if aide is None:
             raise BadInput("no model can be asked for notes: set models.small")
         return await app.remembering.learn(session.view.about.id, session.record, aide)
+
+    async def learn_idle(session: Session) -> None:
+        if (aide := aide_for(app, session.view)) is not None:
+            id_ = session.view.about.id
+            await app.remembering.learn(id_, session.record, aide)
 
     def presets() -> list[tuple[str, str]]:
         return [(each.name, each.description) for each in app.briefing.presets()[0]]
@@ -135,6 +138,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         shortcuts=shortcuts,
         remembering=app.remembering if app.settings.memory and app.wishes.keep else None,
         learn=learn,
+        learn_idle=learn_idle if app.learns else None,
         notices=(*app.notices(), *shortcuts.notices(), *_learned(app), *lost_words),
         come_back=f"refold -c   (or refold -r {id_})",
     )

@@ -14,7 +14,6 @@ from refold.config.here import Here, load_here
 from refold.config.paths import paths
 from refold.config.remember import remember
 from refold.errors import BadInput
-from refold.journal.events import Distilled
 from refold.journal.home import Home, started_in
 from refold.models import own_address
 from refold.session.session import Session
@@ -88,14 +87,6 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
         budget = replace(chosen, dollars=found.max_budget_usd)
         await session.inbox.set_budget(budget)  # what was chosen in it would win
     return id_, session
-
-
-async def leave_out(app: App, session: Session) -> None:
-    """What was said while nothing is to be remembered is not learned later either."""
-    view = session.view
-    off = app.wishes.keep and not app.settings.memory
-    if off and view.talk.said and view.talk.said[-1].seq > view.about.distilled:
-        await session.record(Distilled(view.seq), by="memory")
 
 
 def _as_settings(found: Namespace) -> dict[str, object]:

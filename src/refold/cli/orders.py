@@ -5,7 +5,8 @@ an order is `stdio`'s business.
 """
 
 import json
-from typing import Annotated, Literal, TypeAlias
+import re
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -119,11 +120,13 @@ class _User(Struct, frozen=True, tag_field="type", tag="user"):
     message: _Message
 
 
+_NONE_OF = re.compile(r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`")
 Order: TypeAlias = (
     UserMessage | ApprovalResponse | QuestionResponse | PlanApproval
     | SetMode | Interrupt | Cancel | Continue
     | Steer | Queue | CompactTalk | SetBudget | SetAgent
 )  # fmt: skip
+_TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 
 def order_in(line: bytes) -> Order:
@@ -131,8 +134,23 @@ def order_in(line: bytes) -> Order:
     try:
         found = msgspec.json.decode(_whole(line), type=Order | _User)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"this is no order: {error}") from error
+        raise BadInput(f"this is no order: {_in_words(str(error))}") from error
     return _as_ours(found.message) if isinstance(found, _User) else found
+
+
+def _in_words(problem: str) -> str:
+    """What msgspec says, and what could stand there instead."""
+    found = _NONE_OF.search(problem)
+    if found is None:
+        return problem
+    there = (
+        _TYPES if found[2] == "type" else get_args(Shorter) if found[2] == "kind" else ()
+    )
+    from difflib import get_close_matches
+
+    near = get_close_matches(found[1], there, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(there)}"
+    return f"there is no {found[2]} {found[1]!r}{hint}" if there else problem
 
 
 def _whole(line: bytes) -> bytes:

@@ -16,8 +16,8 @@ from anyio import to_thread
 
 from refold.app import App
 from refold.cli.desk import Desk
-from refold.cli.opening import app_of, leave_out, open_session, pictures
-from refold.cli.orders import UserMessage, order_in
+from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.orders import CompactTalk, UserMessage, order_in
 from refold.cli.told import Told
 from refold.errors import BadInput, JournalError, first
 from refold.journal.events import Entry, TurnEnded, TurnStarted
@@ -56,9 +56,7 @@ async def _run(found: Namespace, shown: Sequence[Picture]) -> int:
                 sys.stderr.write(f"refold: {notice}\n")
             door = Door(app, id_, session, live=found.include_partial_messages)
             try:
-                code = await door.run(found.text, shown, found.timeout)
-                await leave_out(app, session)
-                return code
+                return await door.run(found.text, shown, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
                 door.told.broken(first(error), session, 0.0)
                 raise
@@ -111,6 +109,8 @@ class Door:
                 view = await go()
                 if view.turn.seq:
                     await self._answered(view.seq)
+            elif desk.shorter is not None:
+                await self._tell_shorter(desk.shorter)
             elif desk.mail:
                 await desk.say(desk.mail.popleft())
             elif self._closed:
@@ -118,6 +118,12 @@ class Door:
             else:
                 await self._news.wait()
                 self._news = anyio.Event()
+
+    async def _tell_shorter(self, order: CompactTalk) -> None:
+        """Between two turns; an interrupt ends it."""
+        with anyio.CancelScope() as self._desk.beside:
+            await self._session.compact(order.kind, order.focus)
+        self._desk.shorter = self._desk.beside = None
 
     async def _answered(self, seq: int) -> None:
         """Return when something came since: an answer, as a rule. After the end, deny."""
@@ -188,6 +194,8 @@ class Door:
 
     def _leave(self, code: int) -> None:
         self._leaving, self._code = True, code
+        if self._desk.beside is not None:
+            self._desk.beside.cancel()
         self._news.set()
 
 

@@ -31,7 +31,9 @@ class Offer(Struct, frozen=True):
         found = in_words(self.project) if self.settings else ()
         if not self.texts.found:
             return found
-        return (*found, TOLD, *(f"  {line}" for line in named(self.texts)))
+        folder = on_one_line(self.texts.root)
+        told = f"What {folder} tells the model:"
+        return (*found, told, *(f"  {line}" for line in named(self.texts)))
 
     def take(self, folders: Folders) -> tuple[str, ...]:
         """A person said yes. Sentences about what counts now."""
@@ -47,6 +49,3 @@ class Offer(Struct, frozen=True):
                 f"What {on_one_line(self.texts.root)} tells the model counts from now on."
             )
         return tuple(said)
-
-
-TOLD = "It tells the model what to do, in:"

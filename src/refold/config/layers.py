@@ -14,6 +14,7 @@ from refold.errors import BadInput
 
 MANAGED = Path("/etc/refold/config.toml")  # of whoever looks after the machine
 COMMAND_LINE = "command line"
+VARIABLE = "environment variable"
 _WHOSE = ("user", "managed", "project", "project-local")
 _PREFIX = "REFOLD_"
 _NOT_SETTINGS = frozenset(
@@ -73,7 +74,7 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
             key = name.removeprefix(_PREFIX).lower().replace("__", ".")
             several = key.startswith("permissions.") or key in _LISTS
             value = tuple(_split(text)) if several else text
-            yield key, Origin(value, f"environment variable {name}")
+            yield key, Origin(value, f"{VARIABLE} {name}")
 
 
 def from_flags(flags: Mapping[str, object]) -> Layer:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from refold.config.layers import (
     MANAGED,
+    VARIABLE,
     Layer,
     Origin,
     from_environment,
@@ -134,6 +135,8 @@ def _check(key: str, found: Origin, given: str) -> None:
     known = flat(whole())
     if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
         near = get_close_matches(asked, [*_SYNONYMS, *known], 1, 0.5)
+        if near and found.origin.startswith(VARIABLE):
+            near = ["REFOLD_" + near[0].upper().replace(".", "__")]
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise BadInput(f"{found.place}: there is no setting {_cut(repr(given))}; {hint}")
     try:

@@ -5,7 +5,7 @@ full as far as there is room, each with the number of its event, so that the ori
 can be found again. Pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from refold.journal.fold import View
 from refold.journal.talk import Words
@@ -17,7 +17,8 @@ _HOW = (
 )
 _SAID = "The person said:"
 _LEAST = 200  # characters of words that are cut
-_PLAN = 0.25  # of the room, at most
+_TODOS, _PLAN, _FILES = 0.25, 0.25, 0.15  # of the room, at most
+_SUBJECT = 300  # characters of a todo
 _MOST_FILES = 40
 
 
@@ -26,7 +27,11 @@ def carried(view: View, kept: int, room: int, why: str = "") -> str:
 
     `room` is in characters. `why` says what became of the rest, where there is no summary.
     """
-    rest = [*_todos(view), *_plan(view, int(room * _PLAN)), *_files(view)]
+    rest = [
+        *_todos(view, int(room * _TODOS)),
+        *_plan(view, int(room * _PLAN)),
+        *_files(view, int(room * _FILES)),
+    ]
     left = max(_LEAST, room - sum(len(part) for part in rest))
     told = [w for w in view.talk.said if not kept or w.heard < kept]
     parts = [CARRIED + _HOW, *([why] if why else []), *_said(told, left), *rest]
@@ -39,19 +44,24 @@ def _said(words: Sequence[Words], room: int) -> Iterator[str]:
         return
     sizes = _shares([len(w.text) + 12 for w in words], room)
     lines = [_cut(w, size) for w, size in zip(words, sizes, strict=True) if size]
-    if left_out := len(words) - len(lines):
-        lines.insert(1, f"[… {left_out} more, all to be found by history_search …]")
+    if gone := [w.seq for w, size in zip(words, sizes, strict=True) if not size]:
+        lines.insert(
+            1, f"[… {len(gone)} more, events {gone[0]} to {gone[-1]}: history_search …]"
+        )
     yield f"{_SAID}\n" + "\n".join(lines)
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
-    """How much of each may stand. The first and the newest come first."""
-    order = [0, *range(len(sizes) - 1, 0, -1)]
+    """How much of each may stand. The first and the newest come first.
+
+    Those that have no room stand together, after the first.
+    """
     given = [0] * len(sizes)
-    for n, at in enumerate(order):
-        least = 0 if n > 1 else _LEAST
+    for n, at in enumerate((0, *range(len(sizes) - 1, 0, -1))):
         half = room // 2 if n == 0 and len(sizes) > 1 else room
-        given[at] = min(sizes[at], max(least, half if half >= _LEAST else 0))
+        if n > 1 and half < min(sizes[at], _LEAST):
+            break
+        given[at] = min(sizes[at], max(half, _LEAST))
         room = max(0, room - given[at])
     return given
 
@@ -67,10 +77,30 @@ def _cut(words: Words, size: int) -> str:
     return f"[{words.seq}] {words.text[:half]}{note}{words.text[-half:]}"
 
 
-def _todos(view: View) -> Iterator[str]:
-    if view.talk.todos:
-        lines = (f"- [{todo.status}] {todo.subject}" for todo in view.talk.todos)
-        yield "Todos:\n" + "\n".join(lines)
+def _todos(view: View, room: int) -> Iterator[str]:
+    """Those that are open first to stay, where there is no room for all."""
+    todos = view.talk.todos
+    by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
+    lines = [f"- [{todo.status}] {_short(todo.subject)}" for todo in todos]
+    stay = set(_fitting([(n, len(lines[n])) for n in by_need], max(room, _LEAST)))
+    told = [line for n, line in enumerate(lines) if n in stay]
+    if left := len(lines) - len(told):
+        told.append(f"- … and {left} more: history_search with todo_write")
+    if told:
+        yield "Todos:\n" + "\n".join(told)
+
+
+def _fitting(sizes: Iterable[tuple[int, int]], room: int) -> Iterator[int]:
+    for at, size in sizes:
+        room -= size + 1
+        if room < 0:
+            return
+        yield at
+
+
+def _short(subject: str) -> str:
+    line = " ".join(subject.split())
+    return f"{line[:_SUBJECT]}…" if len(line) > _SUBJECT else line
 
 
 def _plan(view: View, room: int) -> Iterator[str]:
@@ -85,10 +115,12 @@ def _plan(view: View, room: int) -> Iterator[str]:
     yield f"The plan ({plan.state}) [{plan.seq}]:\n{text}"
 
 
-def _files(view: View) -> Iterator[str]:
-    changed = list(view.changes.files.items())
-    if changed:
-        lines = [f"- {kind} {path}" for path, kind in changed[-_MOST_FILES:]]
-        if len(changed) > _MOST_FILES:
-            lines.insert(0, f"- … and {len(changed) - _MOST_FILES} before these")
-        yield "Files changed in this session:\n" + "\n".join(lines)
+def _files(view: View, room: int) -> Iterator[str]:
+    """The newest ones, as far as there is room."""
+    lines = [f"- {kind} {path}" for path, kind in view.changes.files.items()]
+    sizes = ((n, len(lines[n])) for n in range(len(lines) - 1, -1, -1))
+    told = [lines[n] for n in _fitting(sizes, max(room, _LEAST))][:_MOST_FILES][::-1]
+    if left := len(lines) - len(told):
+        told.insert(0, f"- … and {left} before these")
+    if lines:
+        yield "Files changed in this session:\n" + "\n".join(told)

@@ -48,6 +48,7 @@ class Shrink(Struct, frozen=True):
     kind: Shorter
     reason: str
     focus: str = ""
+    wanted: bool = False  # by somebody, even if there is room
 
 
 class TakeUp(Struct, frozen=True):

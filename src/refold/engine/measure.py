@@ -1,17 +1,17 @@
 """How much of its window a talk fills, in tokens, by what providers counted so far. Pure."""
 
 from refold.journal.fold import View
-from refold.journal.talk import told_size
+from refold.journal.talk import A_PICTURE
 
-A_PICTURE = 800  # tokens, roughly, whatever the provider
 _MOST = 4.0  # characters of a token that we dare to count on
+_NARROW = 0.1  # of the window, for the talk, where the rest is full of what is told besides
+_LEAST = 0.05
 
 
 def tokens(view: View) -> int:
     """What the next request would be, as far as can be told before it is counted."""
     talk = view.talk
-    characters = talk.size + told_size(talk.briefed)
-    return int(characters / ratio(view)) + A_PICTURE * len(talk.pictures)
+    return int((talk.size + talk.told) / ratio(view)) + A_PICTURE * len(talk.pictures)
 
 
 def ratio(view: View) -> float:
@@ -20,6 +20,10 @@ def ratio(view: View) -> float:
 
 
 def room(view: View, window: int, share: float) -> int:
-    """Characters that the talk may have where `share` of the window is full."""
-    told = told_size(view.talk.briefed)
-    return max(int(window * share * ratio(view)) - told, int(window * 0.1 * ratio(view)))
+    """Characters that the talk may have where `share` of the window is full.
+
+    Some there have to be, even where the system text and the tools fill it.
+    """
+    whole, told = window * ratio(view), view.talk.told
+    narrow = min(whole * _NARROW, (whole - told) * share)
+    return int(max(whole * share - told, narrow, whole * _LEAST))

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from refold.engine.measure import room
+from refold.engine.measure import ratio, room, tokens
 from refold.journal.fold import View
-from refold.journal.talk import part_size
+from refold.journal.talk import A_LINE, A_PICTURE, part_size
 from refold.values.messages import Message, Spoken, ToolCall, ToolResult
 
-LONG = 200  # characters of a result; what is shorter is told as it is
 _MARK = "[left out: "
 _KEPT = 0.35  # of the room that a talk has, for the messages that stay
 _CARRIED = 0.3  # for what the journal knows
 _SUMMARY = 0.15
+_CROWDED = 0.95  # of the window
 
 
 class Shares(Struct, frozen=True):
@@ -40,7 +40,9 @@ class Cut(Struct, frozen=True):
 
 
 def window_of(view: View, shares: Shares) -> int:
-    return view.talk.briefed.window or shares.window
+    """Tokens. What was refused as too long says more than what is known of a model."""
+    known = view.talk.briefed.window or shares.window
+    return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
 
 
 def carried_room(view: View, shares: Shares) -> int:
@@ -53,38 +55,68 @@ def summary_room(view: View, shares: Shares) -> int:
     return int(room(view, window_of(view, shares), shares.compact) * _SUMMARY)
 
 
+def crowded(view: View, shares: Shares) -> bool:
+    """Do the system text and the tools fill the window by themselves?"""
+    return view.talk.told >= _CROWDED * window_of(view, shares) * ratio(view)
+
+
 def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
     """The results that can become lines, all but the newest `keep`: ids, and the lines."""
     calls = {c.id: c for s in view.talk.messages for c in s.message.calls}
     newest_first = [r for s in reversed(view.talk.messages) for r in _results(s.message)]
+    lines = ((r, _line(r, calls.get(r.call_id))) for r in newest_first[keep:] if _large(r))
     return tuple(
-        (result.call_id, _line(result, calls.get(result.call_id)))
-        for result in newest_first[keep:]
-        if len(result.text) > LONG and not result.text.startswith(_MARK)
+        (r.call_id, line) for r, line in lines if r.pictures or len(line) < len(r.text)
     )
 
 
+def pruned_at_most(view: View) -> int:
+    """About the most characters that can be freed. Costs nothing to know."""
+    return view.talk.results + _pictures(view, len(view.talk.pictures))
+
+
 def freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
-    """Characters that these lines instead of results would free."""
+    """Characters that these lines instead of results would free; a picture is many."""
+    pictures = (len(r.pictures) for r in _named(view, lines))
+    return shorter_by(view, lines) + _pictures(view, sum(pictures))
+
+
+def shorter_by(view: View, lines: Sequence[tuple[str, str]]) -> int:
+    """The same, of the text alone."""
     short = {id_: len(line) for id_, line in lines}
+    return sum(len(r.text) - short[r.call_id] for r in _named(view, lines))
+
+
+def _named(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[ToolResult]:
+    ids = {id_ for id_, _ in lines}
     found = (r for s in view.talk.messages for r in _results(s.message))
-    return sum(len(r.text) - short[r.call_id] for r in found if r.call_id in short)
+    return (r for r in found if r.call_id in ids)
+
+
+def _pictures(view: View, count: int) -> int:
+    return int(count * A_PICTURE * ratio(view))
+
+
+def _large(result: ToolResult) -> bool:
+    told = len(result.text) > A_LINE and not result.text.startswith(_MARK)
+    return told or bool(result.pictures)
 
 
 def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
     """Where to cut. Somebody who `asked` wants it shorter, even if there is room."""
     messages = view.talk.messages
     most = int(room(view, window_of(view, shares), shares.compact) * _KEPT)
-    at, size = len(messages), 0
+    at, size, heard = len(messages), 0, False
     for start, end in _units(messages):
         unit = sum(part_size(p) for s in messages[start:end] for p in s.message.parts)
-        if len(messages) - start > shares.messages and at < len(messages):
+        if len(messages) - start > shares.messages and heard:
             break
         if size + unit > most:
-            if at == len(messages) and end - start > 1:
-                return Cut(start, tuple(_fitted(messages[end - 1].message, most)))
+            if end - start > 1 and not heard:  # no answer has told of these results yet
+                return Cut(start, tuple(_fitted(messages[end - 1].message, most - size)))
             break
         at, size = start, size + unit
+        heard = heard or messages[start].message.role == "assistant"
     if asked and at == 0:  # all would stay: then only the newest does
         at = next((start for start, _ in _units(messages)), 0)
     return Cut(at)
@@ -105,9 +137,11 @@ def _results(message: Message) -> Sequence[ToolResult]:
 
 def _line(result: ToolResult, call: ToolCall | None) -> str:
     what = _label(call) if call else "a call"
+    count = len(result.pictures)
+    shown = f" and {count} picture{'s' if count > 1 else ''}" if count else ""
     return (
-        f"{_MARK}{len(result.text):,} characters of {what}; history_search with call "
-        f'"{result.call_id}" shows them]'
+        f"{_MARK}{len(result.text):,} characters{shown} of {what}; history_search with call "
+        f'"{result.call_id}" shows the text]'
     )
 
 
@@ -125,7 +159,7 @@ def _label(call: ToolCall) -> str:
 def _fitted(message: Message, most: int) -> Iterator[tuple[str, str]]:
     """The results of one answer, each cut in the middle to its share of `most`."""
     results = _results(message)
-    share = max(LONG, most // max(1, len(results)))
+    share = max(A_LINE, most // max(1, len(results)))
     for result in results:
         if len(result.text) > share:
             half = share // 2

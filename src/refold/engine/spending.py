@@ -10,13 +10,14 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.engine.measure import tokens
 from refold.engine.world import Aide, Record
 from refold.errors import ProviderError
 from refold.journal.events import Reserved, Settled
 from refold.journal.fold import View
-from refold.provider.port import Done, Request, TextDelta
+from refold.provider.port import Came, Done, Request, Sent, TextDelta
 from refold.values.budget import Budget, Estimate
 from refold.values.usage import Usage
 
@@ -47,16 +48,12 @@ def used(view: View) -> Used:
     )
 
 
-def used_up(view: View, budget: Budget, *, priced: bool) -> str:
-    """Which part of the budget is used up, in words; "" where there is still some.
-
-    `priced`: is the price of what is to be asked next known?
-    """
+def used_up(view: View, budget: Budget) -> str:
+    """Which part of the budget is used up, in words; "" where there is still some."""
     now = used(view)
     if budget.dollars is not None and now.dollars >= budget.dollars:
         return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used"
-    counted = not (priced and now.priced)
-    if budget.tokens is not None and counted and now.tokens >= budget.tokens:
+    if budget.tokens is not None and not now.priced and now.tokens >= budget.tokens:
         return f"{now.tokens:,} of {budget.tokens:,} tokens are used, at an unknown price"
     if budget.calls is not None and now.calls >= budget.calls:
         return f"{now.calls} of {budget.calls} model calls are used"
@@ -112,22 +109,32 @@ async def ask_beside(
         nonlocal at
         at = view.seq + 1
         own = budget_of(view, budget)
-        over = view.turn.seq and used_up(view, own, priced=dollars is not None)
+        over = view.turn.seq and used_up(view, own)
         if over:
             return ()
         return (Reserved(purpose, aide.model, dollars, usage.fresh + usage.output),)
 
     if not await record.weigh(set_aside, by="agent"):
         raise ProviderError("the budget of this turn is used up")
+    if aide.trace is not None:
+        request = replace(request, trace=True)
     try:
-        text, done = await _heard(request, aide)
+        try:
+            text, done = await _heard(request, aide)
+        finally:
+            if aide.trace is not None:
+                await record(*await aide.trace.told(record))
     except ProviderError as error:
         await record(Settled(at, model=aide.model, failed=str(error)))
         raise
     model = done.by or aide.model
     told = done.cost is not None
     cost = done.cost if told else aide.price(model, done.usage)
-    await record(Settled(at, done.usage, model, cost))
+    refused = f"the model refused{f': {done.why}' if done.why else ''}"
+    failed = refused if done.stop == "refused" else ""
+    await record(Settled(at, done.usage, model, cost, failed))
+    if failed:
+        raise ProviderError(failed)
     return text
 
 
@@ -141,6 +148,8 @@ async def _heard(request: Request, aide: Aide) -> tuple[str, Done]:
                     pieces.append(text)
                 case Done():
                     done = delta
+                case Sent() | Came() if aide.trace is not None:
+                    aide.trace.take(delta)
                 case _:
                     pass
     if done is None:

@@ -1,19 +1,23 @@
 """A talk is told shorter: old results as lines, or a summary of what is old.
 
 What must not be lost comes from the journal (`carried`); a model only tells the rest. If
-that fails, the oldest goes without a summary, and that is said.
+that fails, the summary before it stays, the rest goes without one, and that is said.
 """
 
-import msgspec
+import re
+
+from msgspec.structs import replace
 
 from refold.engine.carried import CARRIED, carried
 from refold.engine.decide import Shrink
+from refold.engine.measure import ratio
 from refold.engine.shrinking import (
     Cut,
     carried_room,
+    crowded,
     cut,
-    freed,
     prunable,
+    shorter_by,
     summary_room,
 )
 from refold.engine.spending import ask_beside
@@ -38,23 +42,42 @@ from refold.values.messages import (
 
 _UNKNOWN = 32_000  # tokens that a model reads of which nothing is known
 _SHARE = 0.6  # of its window, for what it has to sum up
+_DENSE = 3.0  # characters of a token there, at most
+_ASIDE = 1_500  # characters of the task itself
+_THOUGHT = 2_000  # tokens
 _LEAST = 200  # characters of one message that are always told
+_WORTH = 400  # characters; a shorter summary says nothing
+_BEGINS = "<summary>\n"
+_TAGS = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
+_TAMED = r"<\\\1\2>"
 
 
 async def shrink(action: Shrink, world: World, record: Record, by: str) -> None:
-    """Tell the talk shorter from here on. Records one `Compacted`, whatever comes of it."""
+    """Tell the talk shorter from here on. Records one `Compacted`, whatever comes of it.
+
+    None at all while a call is open, or where the talk went back meanwhile: what would
+    stay is not there any more.
+    """
+    before = record.view.talk
+    if before.calls:
+        return
     match action.kind:
         case "prune":
             event = _pruned(action, record.view, world)
         case "full":
             event = await _summed_up(action, world, record)
-    await record(event, by=by)
+
+    def news(view: View) -> tuple[Compacted, ...]:
+        same = view.talk.messages is before.messages and not view.talk.calls
+        return (replace(event, focus=action.focus),) if same else ()
+
+    await record.weigh(news, by=by)
 
 
 def _pruned(action: Shrink, view: View, world: World) -> Compacted:
     lines = prunable(view, world.shares.results)
     size = view.talk.size
-    after = size - freed(view, lines)
+    after = size - shorter_by(view, lines)
     return Compacted(
         "prune", action.reason, lines, dropped=len(lines), before=size, after=after
     )
@@ -62,20 +85,20 @@ def _pruned(action: Shrink, view: View, world: World) -> Compacted:
 
 async def _summed_up(action: Shrink, world: World, record: Record) -> Compacted:
     view, shares = record.view, world.shares
-    found = cut(view, shares, asked=bool(view.talk.wanted))
+    found = cut(view, shares, asked=action.wanted)
     size = view.talk.size
     if found.at == 0 and not found.results:
         reason = f"{action.reason}; there was nothing to make shorter"
         return Compacted("prune", reason, before=size, after=size)
     old, stay = view.talk.messages[: found.at], view.talk.messages[found.at :]
     kept = stay[0].seq if stay else 0
-    summary, failed = await _summary(old, action.focus, world, record)
+    summary, failed = await _summary(old, action, world, record)
     why = (
         f"{len(old)} earlier messages were left out without a summary: {failed}."
         if failed
         else ""
     )
-    told = carried(view, kept, carried_room(view, shares), why)
+    told = carried(record.view, kept, carried_room(view, shares), why)
     return Compacted(
         "trim" if failed else "full",
         f"{action.reason}; no summary: {failed}" if failed else action.reason,
@@ -90,35 +113,59 @@ async def _summed_up(action: Shrink, world: World, record: Record) -> Compacted:
 
 
 async def _summary(
-    old: tuple[Spoken, ...], focus: str, world: World, record: Record
+    old: tuple[Spoken, ...], action: Shrink, world: World, record: Record
 ) -> tuple[str, str]:
-    """The summary, or why there is none."""
+    """The summary; and why there is no new one. Then the one before it stays."""
+    view, room = record.view, summary_room(record.view, world.shares)
+    before = _before(old)
     if not any(s.message.role == "assistant" for s in old):
-        return "", ""  # only words, and those are carried
-    room = summary_room(record.view, world.shares)
+        return before, ""  # only words, and those are carried
+    if not action.wanted and len(short := _told(old, 2 * room + _LEAST)) <= room:
+        return _tagged(short), ""  # a summary could not be shorter
+    if not action.wanted and (room < _WORTH or crowded(view, world.shares)):
+        return before, "there is no room for one"
     aide = world.helper()
-    request = _request(old, focus, room, aide)
+    request = _request(old, action.focus, room, aide, view)
     try:
         text = (await ask_beside(request, "summary", aide, world.budget, record)).strip()
     except ProviderError as error:
-        return "", str(error)
+        return before, str(error)
     if not text:
-        return "", "the summary was empty"
+        return before, "the summary was empty"
     if len(text) > min(sum(map(_size, old)), 4 * room):
-        return "", "the summary was longer than what it stands for"
-    text = text.replace("</summary>", "<\\/summary>")
-    return f"<summary>\n{text}\n</summary>", ""
+        return before, "the summary was longer than what it stands for"
+    return _tagged(text), ""
 
 
-def _request(old: tuple[Spoken, ...], focus: str, room: int, aide: Aide) -> Request:
-    most = int((aide.window or _UNKNOWN) * _SHARE * 3)
-    words = asked_for(_told(old, most), focus, room)
+def _tagged(text: str) -> str:
+    """As material: no tag in it ends this one, or begins one of ours."""
+    return f"{_BEGINS}{_TAGS.sub(_TAMED, text)}\n</summary>"
+
+
+def _before(old: tuple[Spoken, ...]) -> str:
+    """The summary that stands at the beginning of what goes, or ""."""
+    parts = old[0].message.parts if old else ()
+    match parts:
+        case (Text(first), Text(text)) if first.startswith(CARRIED):
+            return text if text.startswith(_BEGINS) else ""
+        case _:
+            return ""
+
+
+def _request(
+    old: tuple[Spoken, ...], focus: str, room: int, aide: Aide, view: View
+) -> Request:
+    window = aide.window or _UNKNOWN
+    most = int(window * _SHARE * min(ratio(view), _DENSE)) - _ASIDE
+    words = asked_for(_told(old, max(most, _ASIDE)), focus, room)
+    # A model that thinks first needs room for that, too; but all has to fit its window.
+    output = max(256, room // 3) + min(_THOUGHT, int(window * (1 - _SHARE) / 2))
     return Request(
         Log([Spoken(0, Message("user", (Text(words),)))]),
         summary_prompt(),
         model=aide.model.partition("/")[2],
         tool_choice="none",
-        max_output=max(256, room // 3),
+        max_output=min(output, int(window * (1 - _SHARE))),
     )
 
 
@@ -149,11 +196,17 @@ def _words(part: Part) -> str:
             # What the journal carries is told again, and reminders were for then.
             return "" if text.startswith((CARRIED, "<reminder>")) else text
         case ToolCall(_, name, arguments):
-            return f"called {name} {msgspec.json.decode(arguments)}"
-        case ToolResult(_, text):
-            return text
-        case Thinking() | Image():
+            return f"called {name} {bytes(arguments).decode(errors='replace')}"
+        case ToolResult(_, text, pictures=pictures):
+            return " ".join([text, *map(_shown, pictures)])
+        case Image():
+            return _shown(part)
+        case Thinking():
             return ""
+
+
+def _shown(image: Image) -> str:
+    return f"[a picture: {image.name or image.kind}]"
 
 
 def _cut(text: str, longest: int) -> str:

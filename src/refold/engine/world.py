@@ -40,6 +40,7 @@ class Aide(Struct, frozen=True):
     model: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
+    trace: Trace | None = None  # the one of the session
 
 
 class World(Struct, frozen=True):
@@ -90,7 +91,7 @@ class World(Struct, frozen=True):
         """Who is asked beside the talk."""
         if self.aide is not None:
             return self.aide()
-        return Aide(self.provider, self.model, self.window, self.price)
+        return Aide(self.provider, self.model, self.window, self.price, self.trace)
 
     def briefing(self) -> Briefed:
         specs = tuple(tool.spec for tool in self.tools)

@@ -49,8 +49,8 @@ def apply(about: About, entry: Entry) -> About:
             return replace(about, distilled=upto)
         case ModelChosen() | AgentChosen() | EffortChosen():
             return _chosen(about, entry.event)
-        case Said(words) if not about.title:
-            return replace(about, title=" ".join(words.split())[:_TITLE])
+        case Said(words, typed=typed) if not about.title:
+            return replace(about, title=" ".join((typed or words).split())[:_TITLE])
         case _:
             return about
 

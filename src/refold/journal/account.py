@@ -4,7 +4,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.events import (
-    Distilled,
     Entry,
     ModelAnswered,
     ModelFailed,
@@ -13,7 +12,7 @@ from refold.journal.events import (
 )
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, ModelFailed, Said, Settled, Distilled)
+HEARS = (ModelAnswered, ModelFailed, Said, Settled)
 _KEYS_REMEMBERED = 256
 
 
@@ -36,8 +35,6 @@ def apply(account: Account, entry: Entry) -> Account:
         case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
             return _paid(account, model, usage, cost)
         case Settled(usage=Usage() as usage, model=model, cost=cost):
-            return _paid(account, model, usage, cost)
-        case Distilled(usage=Usage() as usage, model=model, cost=cost):
             return _paid(account, model, usage, cost)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)

@@ -37,12 +37,14 @@ class SessionStarted(Struct, frozen=True):
     directory: str
     refold: str = ""
     id: str = ""  # the session's own, as providers are told it
+    unremembered: bool = False  # nothing said from here on becomes a note
 
 
 class SessionResumed(Struct, frozen=True):
     """Another process took the pen."""
 
     refold: str = ""
+    unremembered: bool = False  # nothing said from here on becomes a note
 
 
 class Mended(Struct, frozen=True):
@@ -271,6 +273,7 @@ class Compacted(Struct, frozen=True):
     dropped: int = 0  # messages, or results of a "prune"
     before: int = 0  # characters of the talk
     after: int = 0
+    focus: str = ""  # what somebody did not want to get lost
 
 
 class Reserved(Struct, frozen=True):
@@ -315,13 +318,11 @@ class FilesFound(Struct, frozen=True):
 
 
 class Distilled(Struct, frozen=True):
-    """Memory was made of this session, up to the event `upto`; `kept` lines came of it."""
+    """Memory was made of this session, up to the event `upto`; `kept` notes came of it."""
 
     upto: int
     kept: int = 0
-    usage: Usage | None = None
     model: str = ""
-    cost: float | None = None
 
 
 class ModelChosen(Struct, frozen=True):

@@ -20,6 +20,7 @@ from refold.journal.writers import Writers
 
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
+_BEGINS = 64 * 1024  # bytes of a session in which its first words stand
 
 
 class Session(Struct, frozen=True):
@@ -58,13 +59,18 @@ class Home:
         yield from sorted(found, key=lambda each: (each.changed, each.id), reverse=True)
 
     def newest_of(self, directory: Path) -> Session | None:
-        """The session last written of those that were started in `directory`."""
-        wanted = os.path.realpath(directory)
+        """The session last written of those that were started in `directory`.
+
+        One in which nothing was said counts only where there is no other.
+        """
+        wanted, silent = os.path.realpath(directory), None
         for session in self.sessions():
             started = started_in(session.path)
             if started and (started == wanted or os.path.realpath(started) == wanted):
-                return session
-        return None
+                if _something_was_said(session.path):
+                    return session
+                silent = silent or session
+        return silent
 
     def find(self, text: str) -> Session:
         """The session with this id, or the only one whose id begins so."""
@@ -112,6 +118,16 @@ def started_in(path: Path) -> str:
     except (OSError, Corrupt, DecodeError):
         return ""
     return entry.event.directory if isinstance(entry.event, SessionStarted) else ""
+
+
+def _something_was_said(path: Path) -> bool:
+    """Does it stand near the beginning that somebody spoke? A long session did something."""
+    try:
+        with (path / lines.NAME).open("rb") as file:
+            begins = file.read(_BEGINS)
+    except OSError:
+        return False
+    return len(begins) == _BEGINS or b'"kind":"Said"' in begins
 
 
 def _unknown(text: str, names: list[str]) -> str:

@@ -13,6 +13,7 @@ from refold.journal.events import Ended, Entry, FilesFound
 from refold.values.shown import Diff
 
 HEARS = (Ended, FilesFound)
+_MOST = 2_000  # files
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -37,4 +38,6 @@ def apply(known: Known, entry: Entry) -> Known:
 def _with(known: Known, news: Mapping[str, str]) -> Known:
     if not news:
         return known
-    return Known({**{p: h for p, h in known.files.items() if p not in news}, **news})
+    files = {**{p: h for p, h in known.files.items() if p not in news}, **news}
+    # Each look makes a copy, so there is an end to it; what fell out is read again first.
+    return Known(dict(list(files.items())[-_MOST:]) if len(files) > _MOST else files)

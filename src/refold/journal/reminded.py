@@ -51,7 +51,9 @@ def apply(reminded: Reminded, entry: Entry) -> Reminded:
         case ModeChanged(mode) if reminded.planning >= 0:
             return replace(reminded, left=mode != "plan")
         case PlanAnswered(approved=True) | Rewound() | Compacted(kind="full" | "trim"):
-            return replace(reminded, planning=-1, left=False)
+            # Told shorter, the newest messages may still say that plan mode is on.
+            left = reminded.left and isinstance(entry.event, Compacted)
+            return replace(reminded, planning=-1, left=left)
         case FilesFound(files):
             return replace(
                 reminded, found=tuple({**dict(reminded.found), **dict(files)}.items())

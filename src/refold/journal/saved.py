@@ -96,8 +96,8 @@ def apply(saved: Saved, entry: Entry) -> Saved:
             point = Point(entry.seq, entry.at, "restored", to=checkpoint)
             found = replace(saved, restored=back, disturbed=True, doubtful=True)
             return replace(found, points=saved.points.plus(point))
-        case Said(words):
-            point = Point(entry.seq, entry.at, "said", words[:_WORDS])
+        case Said(words, typed=typed):
+            point = Point(entry.seq, entry.at, "said", (typed or words)[:_WORDS])
             return replace(saved, points=saved.points.plus(point))
         case Rewound(mark):
             point = Point(entry.seq, entry.at, "rewound", to=mark)

@@ -18,9 +18,10 @@ def shorter(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
     lines = dict(event.results)
     if event.kind == "prune":
         return Log(list(_pruned(messages, lines)))
+    # These results nobody has read yet: only their words are too long.
     told = tuple(Text(part) for part in (event.carried, event.summary) if part.strip())
     at = _first(messages, event.kept)
-    left = [Spoken(s.seq, _with(s.message, lines)) for s in messages[at:]]
+    left = [Spoken(s.seq, _with(s.message, lines, pictures=True)) for s in messages[at:]]
     return Log([Spoken(seq, Message("user", told)), *left] if told else left)
 
 
@@ -42,16 +43,17 @@ def _pruned(messages: Log[Spoken], lines: dict[str, str]) -> Iterator[Spoken]:
         yield spoken if same else Spoken(spoken.seq, message)
 
 
-def _with(message: Message, lines: dict[str, str]) -> Message:
+def _with(message: Message, lines: dict[str, str], *, pictures: bool = False) -> Message:
     hit = any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts)
     return (
-        replace(message, parts=tuple(_told(p, lines) for p in message.parts))
+        replace(message, parts=tuple(_told(p, lines, pictures) for p in message.parts))
         if hit
         else message
     )
 
 
-def _told(part: Part, lines: dict[str, str]) -> Part:
+def _told(part: Part, lines: dict[str, str], pictures: bool) -> Part:
     if isinstance(part, ToolResult) and part.call_id in lines:
-        return ToolResult(part.call_id, lines[part.call_id], part.failed)
+        shown = part.pictures if pictures else ()
+        return ToolResult(part.call_id, lines[part.call_id], part.failed, shown)
     return part

@@ -44,6 +44,10 @@ from refold.values.todos import Todo
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
+A_LINE = 200  # characters of a result that no line instead of it would save
+A_PICTURE = 800  # tokens, roughly, whatever the provider
+NO_WORDS = "<reminder>The person sent nothing to read.</reminder>"
+
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, TakenUp, Asked, ModelAnswered, ModelFailed, Rejected, Briefed,
@@ -84,6 +88,8 @@ class Talk(Struct, frozen=True):
     briefed: Briefed = Briefed()
     pictures: tuple[str, ...] = ()  # the blobs that the messages show
     size: int = 0  # characters in the messages
+    results: int = 0  # of them in results of calls, but for a line of each
+    told: int = 0  # characters besides: the system text, the tools
     said: Log[Words] = field(default_factory=Log[Words])
     todos: tuple[Todo, ...] = ()
     ratio: float = 4.0  # characters of a token, as the newest answer's usage has it
@@ -109,7 +115,7 @@ def apply(talk: Talk, entry: Entry) -> Talk:
         case ModelFailed(shown=shown) if shown:
             return _plus(talk, entry.seq, Message("assistant", (Text(shown),)))
         case Briefed():
-            return replace(talk, briefed=entry.event)
+            return replace(talk, briefed=entry.event, told=told_size(entry.event))
         case CompactAsked() | Compacted():
             return _shorter(talk, entry.event, entry.seq)
         case Judged() | Answered() | Started() | Ended():
@@ -129,7 +135,10 @@ def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
             said = said.plus(Words(each.seq, each.said.words, seq))
     shown = tuple(image for each in heard for image in each.said.pictures)
     told = replace(talk, unheard=left, said=said)
-    return _told(told, seq, *(each.said.words for each in heard), shown=shown)
+    words = [each.said.words for each in heard if each.said.words.strip()]
+    if heard and not words and not shown:  # an answer must not follow an answer
+        words = [NO_WORDS]
+    return _told(told, seq, *words, shown=shown)
 
 
 def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
@@ -179,9 +188,10 @@ def _shorter(talk: Talk, event: CompactAsked | Compacted, seq: int) -> Talk:
     if isinstance(event, CompactAsked):
         return replace(talk, wanted=event)
     messages = shorter(talk.messages, event, seq)
-    size = sum(part_size(part) for spoken in messages for part in spoken.message.parts)
+    size = sum(sum(map(part_size, s.message.parts)) for s in messages)
+    results = sum(_in_results(s.message) for s in messages)
     pictures = pictures_in(messages)
-    told = replace(talk, messages=messages, pictures=pictures, size=size)
+    told = replace(talk, messages=messages, pictures=pictures, size=size, results=results)
     return replace(told, wanted=None, shrunk=size)
 
 
@@ -197,8 +207,9 @@ def _ratio(talk: Talk, answer: ModelAnswered) -> float:
     """Characters of a token, by what a provider counted. Kept within what can be true."""
     if answer.partial or answer.usage.input <= 0:
         return talk.ratio
-    sent = talk.size + told_size(talk.briefed)
-    return min(8.0, max(1.0, sent / answer.usage.input))
+    sent, pictures = talk.size + talk.told, A_PICTURE * len(talk.pictures)
+    read = max(answer.usage.input - pictures, answer.usage.input // 4, 1)
+    return min(8.0, max(1.0, sent / read))
 
 
 def _told(talk: Talk, seq: int, *words: str, shown: tuple[Image, ...] = ()) -> Talk:
@@ -216,7 +227,13 @@ def _plus(talk: Talk, seq: int, message: Message) -> Talk:
         messages=talk.messages.plus(Spoken(seq, message)),
         pictures=(*talk.pictures, *(b for b in shown if b not in talk.pictures)),
         size=talk.size + sum(map(part_size, message.parts)),
+        results=talk.results + _in_results(message),
     )
+
+
+def _in_results(message: Message) -> int:
+    results = (p for p in message.parts if isinstance(p, ToolResult))
+    return sum(max(0, len(r.text) - A_LINE) for r in results)
 
 
 def part_size(part: Part) -> int:

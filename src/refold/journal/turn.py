@@ -73,7 +73,7 @@ class Turn(Struct, frozen=True):
     rejected: int = 0  # answers that had not the shape that was asked for
     failed: str | None = None
     too_long: str = ""  # why a provider would not read it all; it is asked once more
-    shrunk: bool = False  # has the talk been told shorter in this turn?
+    shrunk: bool = False  # has the talk been told shorter since?
     stopped: Stopped | None = None
     stop: int = 0  # the seq of the newest stop of the session
     final: str | None = None  # a tool has said that this is the answer
@@ -124,7 +124,7 @@ def _went_on(
             return replace(turn, asking=event, asked=entry.seq, noted=noted, held=held)
         case Compacted(kind):  # what was noted may be told no more
             noted = turn.noted if kind == "prune" else ()
-            return replace(turn, now=entry.at, noted=noted, shrunk=kind != "prune")
+            return replace(turn, now=entry.at, noted=noted, shrunk=True)
         case _ if not turn.seq:
             return turn
         case Reserved(_, _, dollars, tokens):
@@ -136,16 +136,18 @@ def _went_on(
 
 def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
     match event:
-        case ModelFailed(reason, "TooLong") if not turn.too_long:
-            return replace(turn, asking=None, too_long=reason)
-        case ModelFailed(reason, _, shown, usage, cost=cost):
-            answer = shown or turn.answer
+        case ModelFailed(reason, kind, shown, usage, cost=cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            if kind == "TooLong" and not turn.too_long:
+                asked = replace(turn, asking=None, spent=spent)
+                return replace(asked, too_long=reason, shrunk=False)
+            answer = shown or turn.answer
             return replace(turn, asking=None, failed=reason, answer=answer, spent=spent)
         case ModelAnswered(message, usage, stop, cost=cost):
             return replace(
                 turn,
                 asking=None,
+                too_long="",
                 last=event,
                 model=event.model,
                 steps=turn.steps + 1,

@@ -13,7 +13,15 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct, field
 
-from refold.memory.grounding import alike, grounded, may_replace, normal, stems
+from refold.memory.grounding import (
+    alike,
+    grounded,
+    lifts,
+    may_replace,
+    normal,
+    put_so,
+    stems,
+)
 from refold.memory.page import LONGEST, Section
 from refold.memory.plain import one_line, untagged
 from refold.memory.said import Heard
@@ -162,13 +170,17 @@ def _checked(
 ) -> Note | None:
     where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
     text = one_line(draft.text[: 4 * LONGEST], LONGEST)
-    if where is None or not words or not text:
+    # What is cut off might be the "unless".
+    if where is None or not words or not text or text.endswith("…"):
         return None
     old = next((n for n in known if _is(n, draft.replaces)), None)
     if old and not may_replace(old.line.text, text):
         old = None
     before = old.line.text if old else ""
-    if not grounded(text, [each.text for each in words], before):
+    said = [each.text for each in words]
+    if not grounded(text, said, before):
+        return None
+    if any(lifts(each.line.text, text) for each in known) and not put_so(text, said):
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
     whose, section = (old.whose, where[1]) if old else where

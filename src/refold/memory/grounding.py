@@ -17,13 +17,14 @@ _CLAUSES = re.compile(
     r"[.!?](?=\s|$)|[;,\n。！？、，：；]|:(?=\s)"
     r"|\s(?:but|sondern|aber|mais|sino|pero|ma|mas|maar|но)\s"
 )
+_SENTENCES = re.compile(r"[.!?](?=\s|$)|[;\n。！？；]")
 _NOT = re.compile(r"([^\W_]+)\snot\s(?=\w)")
 _ROUND = "\"'`«»„“”‘’()[]{}<>.,;:!?…*_"
 _HARD = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
 # Written without blanks: pairs of letters stand for words.
 _DENSE = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_ABOUT_THE_SAME = 0.6  # of the words of the shorter of two notes
+_ABOUT_THE_SAME = 0.75  # of the words of a note that forbids, in the one for it
 _ONE_MAY_MISS = 6  # of so many words one need not be the person's
 
 
@@ -43,6 +44,8 @@ def grounded(text: str, words: Sequence[str], known: str = "") -> bool:
     most = 0 if known else len(mine) // _ONE_MAY_MISS
     if not mine or len(missing) > most:
         return False
+    if not all(_in_a_sentence(clause, said, old) for clause in _clauses(text)):
+        return False
     return _same_sense(text, [*words, *([known] if known else [])])
 
 
@@ -52,7 +55,24 @@ def may_replace(old: str, new: str) -> bool:
     Else a model could be talked into trading a "never" for something harmless.
     """
     mine, theirs = frozenset(map(_stem, _soft(new))), frozenset(map(_stem, _soft(old)))
-    return not forbids(old) or overlap(mine, theirs) >= _ABOUT_THE_SAME
+    kept = len(mine & theirs) / len(theirs) if theirs else 0.0
+    return not forbids(old) or kept >= _ABOUT_THE_SAME
+
+
+def lifts(old: str, new: str) -> bool:
+    """Would the new note allow what the old one forbids?"""
+    return forbids(old) and not forbids(new) and may_replace(old, new)
+
+
+def put_so(text: str, words: Sequence[str]) -> bool:
+    """Does a person say the words of a note in one breath, and in its order?
+
+    Words that are only all there may come from anywhere: that lifts no "never".
+    """
+    wanted = _telling(text)
+    return any(
+        _follow(wanted, _telling(clause)) for said in words for clause in _clauses(said)
+    )
 
 
 def forbids(note: str) -> bool:
@@ -81,6 +101,22 @@ def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> flo
 def stems(text: str) -> frozenset[str]:
     """The beginnings of the words of a note that mean something."""
     return frozenset({*map(_stem, _soft(text)), *_hard(text)})
+
+
+def _in_a_sentence(clause: str, said: str, old: Sequence[str]) -> bool:
+    """Do these words stand together? Picked from here and there they can say anything."""
+    mine = [word for word in _telling(clause) if not _among(word, old)]
+    most = len(mine) // _ONE_MAY_MISS
+    return len(mine) <= most + 1 or any(
+        sum(not _among(word, theirs) for word in mine) <= most
+        for theirs in map(_telling, _SENTENCES.split(_folded(said)))
+    )
+
+
+def _follow(wanted: Sequence[str], words: Sequence[str]) -> bool:
+    """Are these among the words, with nothing but other words between them?"""
+    left = iter(words)
+    return all(any(_among(word, (other,)) for other in left) for word in wanted)
 
 
 def _literal(text: str, said: str) -> bool:

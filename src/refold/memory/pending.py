@@ -45,15 +45,20 @@ class Pending:
         return sorted((n for n, at in files if at >= young and n[:1] != "."), reverse=True)
 
     def try_(self, session: str) -> bool:
-        """Note that it is tried once more. False if that was tried often enough."""
-        with suppress(OSError):
-            with (self._folder / session).open("a", encoding="ascii") as file:
-                tries = file.tell()
-                file.write(".")
-            if tries < TRIES:
-                return True
+        """Note that it is tried once more. False if that was tried often enough.
+
+        On a full disk nothing can be noted, and nothing is given up for it either.
+        """
+        tries = 0
+        with (
+            suppress(OSError),
+            (self._folder / session).open("a", encoding="ascii") as file,
+        ):
+            tries = file.tell()
+            file.write(".")
+        if tries >= TRIES:
             self.done(session)
-        return False
+        return tries < TRIES
 
     @contextmanager
     def alone(self) -> Generator[bool]:

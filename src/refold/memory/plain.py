@@ -7,9 +7,11 @@ closes a tag. How a screen shows what is left is the views' business.
 import re
 import unicodedata
 
+from refold.values.unseen import may_follow
+
 # Controls, invisible signs, half characters, private and unassigned ones.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-_SHAPING = "\u200c\u200d"  # Persian and Indic words are written with these
+_JOINERS = "\u200c\u200d"  # of a kind that is not seen, and of use
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
@@ -17,7 +19,12 @@ _TAG = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 def plain(text: str) -> str:
     """`text` in lines, without what cannot be seen."""
     text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
-    return "".join(_kept(letter) for letter in text)
+    letters, before = list[str](), " "
+    for letter in text:
+        if may_follow(letter, before) and (kept := _kept(letter)):
+            letters.append(kept)
+            before = kept
+    return "".join(letters)
 
 
 def one_line(text: str, most: int) -> str:
@@ -32,7 +39,7 @@ def untagged(text: str) -> str:
 
 
 def _kept(letter: str) -> str:
-    if letter == "\n" or letter in _SHAPING:
+    if letter == "\n" or letter in _JOINERS:
         return letter
     kind = unicodedata.category(letter)
     if kind in _UNSEEN:

@@ -5,7 +5,7 @@ material: nothing is learned of it. Pure.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -13,7 +13,8 @@ from refold.memory.plain import plain
 
 PASTED = 8  # lines without an empty one between them; more than that was not typed
 LONGEST = 1_000  # letters of a line that somebody typed
-MOST = 4_000  # letters of one message that count
+LINES = 10  # that somebody types into one message, at most
+MOST = 2_000  # letters of one message that somebody typed; in a longer one much is not
 _READ = 50_000  # letters of one that are looked at
 
 _FENCE = re.compile(
@@ -22,6 +23,29 @@ _FENCE = re.compile(
 _TAG = re.compile(r"<([a-zA-Z][\w.:-]*)(?:\s[^<>]*)?>")
 _ENDS = re.compile(r" *\n")
 _NOT_TYPED = re.compile(r"\s{4,}\S|\s*>|\s*(?:[$#%❯]|>>>|\.\.\.)\s|\s*!\S")
+# From such a line on all is a mail,
+_MAIL = re.compile(
+    r"\s*(?:(?:from|von|de|da|van|от)\s*:\s.*@|-{3,}\s*\w.*-{3,}\s*$"
+    r"|(?:on|am|le|el|il|op)\s.*\b(?:wrote|schrieb|écrit|escribió|scritto|schreef)\b.*:\s*$)",
+    re.IGNORECASE,
+)
+# and to the end of its block what a program said, or a difference.
+_PROGRAM = re.compile(
+    r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
+    r"|Traceback \(|\S*(?:Error|Exception|Warning):(?:\s|$)|@@ |diff --git |\+\s*\S)"
+)
+# Somebody else's words, or ones that are only spoken of. A name or two is no sentence.
+_QUOTED = re.compile(
+    r"\"(?:[^\"\s]+\s+){2,}[^\"\s]+\s*\"|[“„](?:[^“”\s]+\s+){2,}[^“”\s]+\s*[”“]"
+    r"|[«»](?:[^«»\s]+\s+){2,}[^«»\s]*\s*[«»]|`(?:[^`\s]+\s+){4,}[^`\s]+\s*`"
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+# Asked so, something is wanted; asked otherwise, nothing is said to be so.
+_WISH = re.compile(
+    r"\b(?:please|bitte|(?:can|could|would|will) you|kannst|könntest|könnten|würdest|peux|"
+    r"pourrais|pouvez|pourriez|puedes|podrías|puoi|potresti)\b|,\s*\w{1,7}\?",
+    re.IGNORECASE,
+)
 
 
 class Heard(Struct, frozen=True):
@@ -37,8 +61,9 @@ def own_words(message: str) -> str:
     text = _FENCE.sub("\n\n", f"{message[:_READ]}\n")
     text = _untagged(plain(text))
     blocks = re.split(r"\n\s*\n", text)
-    typed = (_typed(block.split("\n")) for block in blocks)
-    return "\n".join(words for words in typed if words)[:MOST].strip()
+    typed = (_typed(block.split("\n")) for block in _before(blocks))
+    found = "\n".join(words for words in typed if words)
+    return found if len(found) <= MOST and found.count("\n") < LINES else ""
 
 
 def _untagged(text: str) -> str:
@@ -54,9 +79,32 @@ def _untagged(text: str) -> str:
     return "".join(kept) + text[at:]
 
 
+def _before(blocks: Sequence[str]) -> Iterator[str]:
+    """The blocks before a mail begins; of what programs said, none."""
+    for block in blocks:
+        lines = block.split("\n")
+        at = next(
+            (
+                n
+                for n, line in enumerate(lines)
+                if (_MAIL.match(line) or _PROGRAM.match(line))
+            ),
+            len(lines),
+        )
+        yield "\n".join(lines[:at])
+        if at < len(lines) and _MAIL.match(lines[at]):
+            return
+
+
+def _stated(line: str) -> str:
+    """What of a line the person says, and neither quotes nor asks."""
+    sentences = _SENTENCE.split(_QUOTED.sub("…", line).strip())
+    return " ".join(s for s in sentences if not s.endswith("?") or _WISH.search(s))
+
+
 def _typed(lines: Sequence[str]) -> str:
     lines = [line for line in lines if line.strip()]
     if len(lines) > PASTED:
         return ""
     kept = (x for x in lines if len(x) <= LONGEST and not _NOT_TYPED.match(x))
-    return "\n".join(line.strip() for line in kept)
+    return "\n".join(filter(None, map(_stated, kept)))

@@ -47,7 +47,8 @@ def again(now: str, before: str) -> str:
 def _state(git: Git) -> str:
     where = f"branch {git.branch}" if git.branch else "no branch checked out"
     if git.subject:
-        return f'{where}, last commit {git.commit} "{git.subject}" when the session began'
+        subject = git.subject.replace('"', "'")  # it ends where it says so
+        return f'{where}, last commit {git.commit} "{subject}" when the session began'
     return f"{where} when the session began"
 
 

@@ -6,14 +6,14 @@ trusted is decided above; how much of the text a model gets, in `parts`.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
 from refold.place.names import escaped
 from refold.prompts.imports import imports, is_path
 from refold.prompts.parts import Piece
-from refold.prompts.reading import Unreadable, cleaned, content, text_of
+from refold.prompts.reading import Unreadable, cleaned, content_at, text_of
 from refold.prompts.repository import chain
 
 OWN = "AGENTS.md"
@@ -27,6 +27,9 @@ DEEPEST = 5  # imports within imports
 _MOST_FILES = 100
 _MOST_BYTES = 256 * 1024  # of all files
 _MOST_NOTICES = 8
+_MOST_IMPORTS = 1_000  # that are looked for, in all files
+_LONGEST = 1_000  # letters of a path that is looked for
+_LONGEST_CALLED = 120  # letters of one that is told
 Unread = Callable[[str], str]  # why a file may not be read, or ""
 
 
@@ -42,7 +45,14 @@ class File(Struct, frozen=True):
 
     @property
     def called(self) -> str:
-        return escaped(os.path.relpath(self.path, self.near) if self.near else self.path)
+        way = os.path.relpath(self.path, self.near) if self.near else self.path
+        called = escaped(way)
+        most = _LONGEST_CALLED
+        return called if len(called) <= most else f"…{called[1 - most :]}"
+
+    @property
+    def real(self) -> str:
+        return os.path.realpath(self.path)
 
 
 class Instructions(Struct, frozen=True):
@@ -63,42 +73,52 @@ def of_project(directory: str, root: str) -> tuple[File, ...]:
 
 
 def read(files: Iterable[File], home: str, unread: Unread) -> Instructions:
-    """These files and what they import. What one imports comes right before it.
+    """These files and what they import, each once. What one imports comes right before it.
 
+    The nearest are read first, so that it is the others for which there is no room.
     `home` is what `~` stands for.
     """
     reading = _Reading(home, unread)
-    for file in files:
-        reading.take(file, ())
-    return Instructions(tuple(reading.pieces), reading.told())
+    told = [reading.told_of(file) for file in reversed(tuple(files))]
+    pieces = tuple(piece for each in reversed(told) for piece in each)
+    return Instructions(pieces, reading.notices())
 
 
 class _Reading:
     def __init__(self, home: str, unread: Unread) -> None:
         self._home, self._unread = home, unread
-        self.pieces = list[Piece]()
+        self._pieces = list[Piece]()
         self._notices = list[str]()
         self._seen = set[str]()  # real paths
-        self._bytes, self._full = 0, ""
+        self._bytes, self._imports, self._full = 0, 0, ""
 
-    def told(self) -> tuple[str, ...]:
-        said, more = tuple(self._notices), len(self._notices) - _MOST_NOTICES
+    def notices(self) -> tuple[str, ...]:
+        said = tuple(dict.fromkeys(self._notices))
+        more = len(said) - _MOST_NOTICES
         if more > 1:
             rest = f"{more} more files of instructions have such problems"
             said = (*said[:_MOST_NOTICES], rest)
         return (*said, self._full) if self._full else said
 
-    def take(self, file: File, importers: tuple[File, ...]) -> None:
-        """Read a file, after what it imports."""
+    def told_of(self, file: File) -> tuple[Piece, ...]:
+        """A file, after what it imports; nothing of what was read already."""
+        self._pieces = list[Piece]()
+        real = file.real
+        if real not in self._seen:
+            self._take(file, real, {})
+        return tuple(self._pieces)
+
+    def _take(self, file: File, real: str, importers: Mapping[str, File]) -> None:
+        """`importers` are by their real paths."""
         if self._bytes >= _MOST_BYTES or len(self._seen) >= _MOST_FILES:
             self._full = self._full or (
                 f"{file.called} and what comes after it is left out: instructions may be "
                 f"{_MOST_FILES} files of {_MOST_BYTES // 1024} KiB together"
             )
             return
-        self._seen.add(os.path.realpath(file.path))
+        self._seen.add(real)
         try:
-            text, more = self._read(file)
+            text, more = self._read(file, real)
         except FileNotFoundError:
             self._say(file, importers, "there is no such file")
             return
@@ -106,14 +126,14 @@ class _Reading:
             self._say(file, importers, str(error))
             return
         for name in imports(text):
-            self._import(name, file, (*importers, file))
+            self._import(name, file, {**importers, real: file})
         if text.strip():
-            self.pieces.append(Piece(text.strip("\n"), file.called, more))
+            self._pieces.append(Piece(text.strip("\n"), file.called, more))
 
-    def _read(self, file: File) -> tuple[str, int]:
-        if reason := self._unread(os.path.realpath(file.path)):
+    def _read(self, file: File, real: str) -> tuple[str, int]:
+        if reason := self._unread(real):
             raise Unreadable(reason)
-        found = content(file.path, file.within, LARGEST)
+        found = content_at(real, file.within, LARGEST)  # the one that may be read
         self._bytes += len(found.data)
         clean = cleaned(text_of(found))
         if clean.hidden:
@@ -129,16 +149,22 @@ class _Reading:
         whole_lines = clean.text.rpartition("\n")[0] or clean.text
         return whole_lines, more + len(clean.text) - len(whole_lines)
 
-    def _import(self, name: str, file: File, importers: tuple[File, ...]) -> None:
-        if self._full:
+    def _import(self, name: str, file: File, importers: Mapping[str, File]) -> None:
+        if self._full or len(name) > _LONGEST:
             return
-        path = self._path(name, file)
-        real = os.path.realpath(path) if "\0" not in path else path
+        self._imports += 1
+        if self._imports > _MOST_IMPORTS:
+            self._full = (
+                f"what {file.called} imports from @{escaped(name)[:80]} on is left out: "
+                f"instructions may name {_MOST_IMPORTS:,} files"
+            )
+            return
+        found = File(self._path(name, file), file.within, file.near)
+        real = found.real if "\0" not in name else name
         if not is_path(name) and not os.path.isfile(real):
             return
-        found = File(path, file.within, file.near)
-        if any(os.path.realpath(each.path) == real for each in importers):
-            circle = " imports ".join(each.called for each in (*importers, found))
+        if real in importers:
+            circle = " imports ".join(x.called for x in (*importers.values(), found))
             self._notices.append(f"{circle}: this goes round, so the last is left out")
         elif real in self._seen:
             return
@@ -146,13 +172,14 @@ class _Reading:
             deep = f"it is imported more than {DEEPEST} files deep"
             self._say(found, importers, deep)
         else:
-            self.take(found, importers)
+            self._take(found, real, importers)
 
     def _path(self, name: str, file: File) -> str:
         if name.startswith("~/"):
             return os.path.join(self._home, name[2:])
         return os.path.normpath(os.path.join(os.path.dirname(file.path), name))
 
-    def _say(self, file: File, importers: tuple[File, ...], why: str) -> None:
-        by = f", which {importers[-1].called} imports," if importers else ""
+    def _say(self, file: File, importers: Mapping[str, File], why: str) -> None:
+        last = tuple(importers.values())[-1:]
+        by = f", which {last[0].called} imports," if last else ""
         self._notices.append(f"{file.called}{by} is left out: {why}")

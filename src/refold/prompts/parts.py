@@ -40,6 +40,7 @@ SHARES = {
     "skills": Share(32, 16_000),
     "agents": Share(64, 8_000),
 }
+SMALL_SHARES = {"instructions": 600, "memory": 200, "skills": 0, "agents": 0}  # characters
 _WHERE = {"memory": "memory.md", "skills": "list_skills"}
 
 
@@ -78,10 +79,10 @@ def part_of(briefed: Briefed, name: str) -> str:
 
 
 def room(name: str, window: int, *, small: bool = False) -> int:
-    """The characters that a part may have. A small model gets half the share."""
+    """The characters that a part may have. A small model is slow to read: it gets little."""
     share = SHARES[name]
-    tokens = max(window, _LEAST_WINDOW) // (share.of * (2 if small else 1))
-    return min(share.most, tokens * _CHARACTERS)
+    tokens = max(window, _LEAST_WINDOW) // share.of
+    return min(SMALL_SHARES[name] if small else share.most, tokens * _CHARACTERS)
 
 
 def within(text: str, name: str, most: int) -> str:

@@ -7,7 +7,6 @@ sentence that begins with the file. Which files are read is not decided here.
 
 import codecs
 import os
-import re
 import stat
 
 from msgspec import Struct
@@ -19,11 +18,7 @@ from refold.place.names import escaped
 from refold.place.port import Real
 from refold.place.regular import LOOK, kind_of, why
 from refold.values.below import below
-
-# What is neither a letter nor a line end or tab, in text that is ASCII.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# These shape emoji and Persian or Indic words, and are of no use after anything else.
-_SHAPING = "\u200c\u200d\ufe0e\ufe0f"
+from refold.values.unseen import seen
 
 
 class Unreadable(Exception):
@@ -49,14 +44,18 @@ def content(path: str, within: str, at_most: int) -> Content:
 
     Raises `FileNotFoundError`, and `Unreadable`.
     """
+    return content_at(os.path.realpath(path) if "\0" not in path else path, within, at_most)
+
+
+def content_at(real: str, within: str, at_most: int) -> Content:
+    """The same for a path whose links were followed: one that has come since is not."""
     try:
-        real = os.path.realpath(path)
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escaped(within)}")
         with Folders((), by_walking).of(Real(real)) as (folder, last):
             return _regular(folder, last, at_most)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(path) from error
+        raise FileNotFoundError(real) from error
     except OSError as error:
         raise Unreadable(f"it cannot be read: {why(error)}") from error
     except (ToolFailed, ValueError) as error:  # a name that can be none
@@ -78,23 +77,8 @@ def text_of(found: Content) -> str:
 
 def cleaned(text: str) -> Clean:
     """Without what no reader of the file could see: it may be there for the model only."""
-    if text.isascii():
-        shown = _CONTROLS.sub("", text)
-        return Clean(shown, len(text) - len(shown))
-    letters, before = list[str](), " "
-    for letter in text:
-        if letter.isprintable() or letter in "\n\t":
-            keeps = letter not in _SHAPING and not "\U000e0100" <= letter <= "\U000e01ef"
-            keeps = keeps or (before > "\x7f" and before not in _SHAPING)
-        elif letter in _SHAPING:
-            keeps = before > "\x7f" and before not in _SHAPING
-        else:
-            keeps = letter.isspace()
-            letter = " " if keeps else letter
-        if keeps:
-            letters.append(letter)
-            before = letter
-    return Clean("".join(letters), len(text) - len(letters))
+    shown = seen(text)
+    return Clean(shown, len(text) - len(shown))
 
 
 def _regular(folder: int, last: str, at_most: int) -> Content:

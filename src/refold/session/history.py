@@ -14,6 +14,7 @@ from refold.journal.events import (
     Said,
 )
 from refold.session.recorder import Recorder
+from refold.values.control import PlanReady
 from refold.values.told import Told
 
 
@@ -37,13 +38,15 @@ def _told(entry: Entry, names: dict[str, str]) -> Iterator[Told]:
                 names[call.id] = call.name
                 text = bytes(call.arguments).decode(errors="replace")
                 yield Told(entry.seq, f"call of {call.name}", text, call.id)
+        case Ended(call_id, control=PlanReady(_, plan)):
+            yield Told(entry.seq, "the plan", plan, call_id)
         case Ended(call_id, outcome, text):
             name = names.get(call_id, "a call")
             how = "" if outcome == "done" else f", {outcome}"
             yield Told(entry.seq, f"result of {name}{how}", text, call_id)
         case Compacted(summary=summary) if summary:
             yield Told(entry.seq, "summary", summary)
-        case PlanAnswered(text=text) if text:
-            yield Told(entry.seq, "the plan as the person edited it", text)
+        case PlanAnswered(plan, text=text) if text:  # found where the plan is
+            yield Told(plan, "the plan as the person edited it", text)
         case _:
             return

@@ -9,6 +9,7 @@ short (`Session` watches for it). Doors call these and read; they do no more.
 from collections.abc import Sequence
 from typing import Literal
 
+from refold.errors import BadInput
 from refold.journal.events import (
     AgentChosen,
     Answered,
@@ -185,13 +186,15 @@ class Inbox:
     async def choose_agent(
         self, agent: str, *, mode: Mode | Literal[""] = "", then: str = ""
     ) -> bool:
-        """Who works from the next turn on, by name.
+        """Who works from the next turn on, by name. Raises `BadInput` while one runs.
 
         `mode` is the one that this agent works in; who comes after one that only plans
         gets the mode back that was before. `then` carries out what it plans.
         """
 
         def news(view: View) -> Sequence[Event]:
+            if view.turn.seq:
+                raise BadInput("the agent cannot be changed while a turn runs")
             if view.about.agent == agent:
                 return ()
             now, wanted = view.rights.mode or self._mode, mode

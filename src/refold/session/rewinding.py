@@ -74,6 +74,8 @@ def steps(view: View, snapshots: Snapshots | None) -> tuple[Step, ...]:
     both = {each.seq + 1 for each in marked if each.kind == "rewound"}
     alone = (p for p in view.saved.points if p.kind == "restored" and p.seq not in both)
     points = sorted((*marked, *alone), key=lambda each: each.seq)
+    if not points:
+        return ()
     after = [view.saved.at(each.seq) for each in points[1:]] + [view.saved.newest]
     return tuple(
         Step(point, _count(view, snapshots, point, then), point.seq not in gone)

@@ -47,6 +47,7 @@ class Manners(Struct, frozen=True):
 
     mode: Mode = "default"  # until somebody chooses another
     question: float | None = None  # seconds one may stand on a screen; None: for ever
+    remember: bool = True  # may notes be made of what is said?
 
 
 PLAIN = Manners()
@@ -62,6 +63,7 @@ class Session:
         self._outfit = outfit
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
+        self.beside = False  # is something done between two turns?
 
     @classmethod
     async def open(
@@ -76,13 +78,14 @@ class Session:
     ) -> Self:
         """Take the pen. `directory` is where a new session works, `id_` its name."""
         view = await record.open()
-        began: list[Event] = [SessionStarted(directory, version, id_)]
+        private = not manners.remember
+        began: list[Event] = [SessionStarted(directory, version, id_, private)]
         if manners.mode != "default":  # whoever takes it up must have the mode it had
             began.append(ModeChanged(manners.mode))
         if view.seq:
             # Whoever takes a session up may not know that everything runs unasked in it.
             careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-            began = [SessionResumed(version), *careful]
+            began = [SessionResumed(version, private), *careful]
         await record(*began, by="journal")
         return cls(record, outfit, manners)
 
@@ -102,7 +105,8 @@ class Session:
 
     @property
     def running(self) -> bool:
-        return self._one_turn.locked()
+        """Does a turn run?"""
+        return self._one_turn.locked() and not self.beside
 
     @property
     def idle(self) -> bool:
@@ -121,7 +125,7 @@ class Session:
 
         Returns when there is nothing to do, or when a person has to be asked.
         """
-        if self._one_turn.locked():
+        if self._one_turn.locked() and not self.beside:
             raise BadInput("a turn of this session is running already: wait, or stop it")
         async with self._one_turn:
             await self.record.open()  # after a failure of the disk the view is stale
@@ -151,15 +155,16 @@ class Session:
         if self.running or self.view.turn.seq:
             return await self.inbox.compact(kind, focus)
         async with self._one_turn:
-            view = await self.record.open()
-            if not view.talk.messages:
-                return False
-            await self.inbox.compact(kind, focus)
-            world = self._outfit(self.view)
-            with anyio.CancelScope() as step:
-                self._stand_on(step)
-                action = Shrink(kind, _ASKED_FOR, focus)
+            self.beside = True
+            try:
+                view = await self.record.open()
+                if not view.talk.messages:
+                    return False
+                action = Shrink(kind, _ASKED_FOR, focus, wanted=True)
+                world = self._outfit(self.view)
                 await shrink(action, world, self.record, "person")
+            finally:
+                self.beside = False
         return True
 
     async def rewind(self, mark: int) -> bool:

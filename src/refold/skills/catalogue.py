@@ -5,9 +5,12 @@ a skill says is read each time. Nothing outside a skill's folder is ever read.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 from refold.errors import BadInput, ToolFailed
+from refold.permissions.facts import Facts
+from refold.permissions.protected import protected
 from refold.place.files import DiskFiles
 from refold.place.names import escaped
 from refold.place.port import Item, Real
@@ -24,7 +27,7 @@ from refold.skills.places import (
 )
 from refold.skills.skill import Found, Skill
 from refold.values.below import below
-from refold.values.clean import clean
+from refold.values.unseen import seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
@@ -38,6 +41,13 @@ class Catalogue:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._found: Found | None = None
+        self._unread: Callable[[Real], str] = _nothing
+
+    def heeding(self, unread: Callable[[Real], str]) -> "Catalogue":
+        """The same, where no file is read for which `unread` gives a reason."""
+        other = copy(self)
+        other._unread = unread
+        return other
 
     @property
     def found(self) -> Found:
@@ -92,6 +102,8 @@ class Catalogue:
     def told(self, name: str) -> str:
         """What a skill says, and which files it brings. Raises `ToolFailed`."""
         skill = self._named(name)
+        real = os.path.realpath(os.path.join(skill.folder, FILE))
+        self._check(Real(real), FILE, skill)
         body = _body(skill)
         files = list(_files(skill))
         lines = [f"The skill {skill.name} is in {escaped(skill.folder)}", "", body]
@@ -119,13 +131,28 @@ class Catalogue:
             raise ToolFailed(
                 f"The skill {skill.name} has no file {escaped(file)!r}. Its files: {there}."
             )
+        self._check(real, file, skill)
         return files.read(real, _LARGEST_FILE)
+
+    def _check(self, real: Real, file: str, skill: Skill) -> None:
+        """A folder of skills is no way round what is asked about, or denied, elsewhere."""
+        inside = f"/{os.path.relpath(real, skill.folder)}"
+        if any(protected(each, Facts(), writes=False) for each in (real, inside)):
+            raise ToolFailed(
+                f"{escaped(file)} may hold secrets, and is no part of a skill."
+            )
+        if reason := self._unread(real):
+            raise ToolFailed(f"{escaped(file)} is not read: {reason}")
 
     def _named(self, name: str) -> Skill:
         try:
             return self.skill(name)
         except BadInput as error:
             raise ToolFailed(str(error)) from error
+
+
+def _nothing(real: Real) -> str:
+    return ""
 
 
 def unheeded(around: Around) -> tuple[str, ...]:
@@ -154,7 +181,7 @@ def _body(skill: Skill) -> str:
     bound = skill.folder if skill.whose == "project" else ""
     try:
         content = content_of(os.path.join(skill.folder, FILE), bound, LARGEST)
-        return clean(split(content.decode("utf-8")).body)
+        return seen(split(content.decode("utf-8")).body)
     except FileNotFoundError as error:
         raise ToolFailed(f"The skill {skill.name} has gone.") from error
     except (UnicodeDecodeError, BadFrontMatter, ToolFailed) as error:

@@ -20,6 +20,7 @@ from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 from refold.skills.places import Place
 from refold.skills.skill import Found, Skill
 from refold.values.below import below
+from refold.values.unseen import seen
 
 FILE = "SKILL.md"
 LARGEST = 256 * 1024  # bytes of a SKILL.md
@@ -141,7 +142,7 @@ def _skill(folder: str, name: str, place: Place) -> _Read | None:
         raise _Wrong(f"{FILE}: {str(error).rstrip('.')}") from error
     front = front_of(content)
     _check(front, name)
-    description = " ".join((front.values.get("description") or "").split())
+    description = " ".join(seen(front.values.get("description") or "").split())
     hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
     skill = Skill(name, description, folder, place.called, place.whose, not hidden)
     return _Read(skill, content)
@@ -161,7 +162,7 @@ def front_of(content: bytes) -> FrontMatter:
 def _check(front: FrontMatter, folder: str) -> None:
     for key, longest in (("name", _LONGEST_NAME), ("description", _LONGEST_DESCRIPTION)):
         value = front.values.get(key)
-        if not value or not value.strip():
+        if not value or not seen(value).strip():
             raise _Wrong(f"{FILE}: the front matter has no text as {key!r}")
         if len(value) > longest:
             raise _Wrong(

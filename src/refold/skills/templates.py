@@ -16,6 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.skills.discovery import content_of
 from refold.skills.places import Place
+from refold.values.unseen import seen
 
 LARGEST = 256 * 1024  # bytes of a skills.md
 _MOST = 200  # templates of one file
@@ -125,10 +126,10 @@ def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
             problems.append(f"{where} does not count: use letters, digits and hyphens")
         elif (found := _slots(slots)) is None:
             problems.append(f"{where} does not count: write its arguments as <arg>")
-        elif not body.strip():
+        elif not seen(body).strip():
             problems.append(f"{where} does not count: it has no text")
         else:
-            yield Template(name.lower(), found, body.strip(), called)
+            yield Template(name.lower(), found, seen(body).strip(), called)
 
 
 def _sections(text: str) -> Iterator[tuple[int, str, str, str]]:

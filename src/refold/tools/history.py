@@ -6,6 +6,7 @@ The journal is read by whoever stands behind `Past`; here is what a model may as
 from collections.abc import Sequence
 from typing import Annotated, Protocol
 
+from anyio import to_thread
 from msgspec import Meta
 
 from refold.errors import ToolFailed
@@ -16,6 +17,8 @@ from refold.values.tools import Effect
 
 _AROUND = 160  # characters of a hit on each side
 _PAGE = 12_000  # characters of one event
+_QUERY = 500  # characters
+_OWN = " of history_search"
 
 
 class Past(Protocol):
@@ -39,23 +42,27 @@ async def history_search(
     if event or call:
         found = [t for t in told if (t.seq == event if event else t.call == call)]
         return _whole(found, f"event {event}" if event else f"call {call!r}", offset)
-    words = query.lower().split()
-    if not words:
+    phrase = " ".join(query.casefold().split())
+    if not phrase:
         raise ToolFailed("Give a query, an event or a call.")
-    hits = _hits(told, query.lower().strip(), words)
+    if len(phrase) > _QUERY:
+        raise ToolFailed(f"A query has {_QUERY} characters at most: give a few words.")
+    hits = await to_thread.run_sync(_hits, told, phrase)
     if not hits:
         return Reply(f"Nothing in this session holds {query!r}. Try fewer or other words.")
-    lines = [
-        f"[{t.seq}] {_name(t)}: {_excerpt(t.text, query, words[0])}" for t in hits[:limit]
-    ]
+    lines = [f"[{t.seq}] {_name(t)}: {_excerpt(t.text, phrase)}" for t in hits[:limit]]
     more = f"\n{len(hits) - limit} more hits." if len(hits) > limit else ""
     text = "\n".join(lines) + more
     return Reply(text, (Note(f"{len(hits)} places in this session"),))
 
 
-def _hits(told: Sequence[Told], phrase: str, words: Sequence[str]) -> Sequence[Told]:
-    """Newest first, and before all those that hold the very phrase."""
-    texts = [(t, t.text.lower()) for t in reversed(told)]
+def _hits(told: Sequence[Told], phrase: str) -> Sequence[Told]:
+    """Newest first, and before all those that hold the very phrase.
+
+    What this tool was asked and what it found is left out: it holds any query.
+    """
+    words = phrase.split()
+    texts = [(t, t.text.casefold()) for t in reversed(told) if not t.what.endswith(_OWN)]
     found = [(phrase not in text, t) for t, text in texts if all(w in text for w in words)]
     return [t for _, t in sorted(found, key=lambda pair: pair[0])]
 
@@ -65,6 +72,10 @@ def _whole(found: Sequence[Told], name: str, offset: int) -> Reply:
         raise ToolFailed(f"There is no {name} with anything to read in this session.")
     text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in found)
     page = text[offset : offset + _PAGE]
+    if not page:
+        raise ToolFailed(
+            f"{name} has {len(text):,} characters: there are none at {offset:,}."
+        )
     left = len(text) - offset - len(page)
     more = (
         f"\n[… {left:,} characters more: offset {offset + len(page)} …]" if left > 0 else ""
@@ -76,10 +87,22 @@ def _name(told: Told) -> str:
     return f"{told.what} ({told.call})" if told.call else told.what
 
 
-def _excerpt(text: str, phrase: str, word: str) -> str:
-    whole = text.lower()
-    found = whole.find(phrase.lower().strip())
+def _excerpt(text: str, phrase: str) -> str:
+    whole = text.casefold()
+    found, word = whole.find(phrase), phrase.split()[0]
     at = found if found >= 0 else max(0, whole.find(word))
+    if len(whole) != len(text):
+        at = _unfolded(text, at)
     start, end = max(0, at - _AROUND), at + len(word) + _AROUND
     piece = " ".join(text[start:end].split())
     return f"{'… ' if start else ''}{piece}{' …' if end < len(text) else ''}"
+
+
+def _unfolded(text: str, at: int) -> int:
+    """Where in `text` stands what stands `at` there in it with its case folded."""
+    length = 0
+    for n, character in enumerate(text):
+        length += len(character.casefold())  # "ß" becomes two
+        if length > at:
+            return n
+    return len(text)

@@ -7,7 +7,7 @@ on some disks they are.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -109,17 +109,20 @@ HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.d
 
 
 def guarded(parts: Sequence[str]) -> str:
-    """Why the path with these parts is guarded; "" if it is not."""
-    plain = [_plain(part) for part in parts if part not in ("", ".", "/")]
+    """Why the path with these parts is guarded; "" if it is not.
+
+    Keys come before any other reason, for they must not be read either.
+    """
+    found = list(_reasons([_plain(part) for part in parts if part not in ("", ".", "/")]))
+    return KEYS if KEYS in found else next(iter(found), "")
+
+
+def _reasons(plain: Sequence[str]) -> Iterator[str]:
     for at, part in enumerate(plain):
         if reason := NAMES.get(part):
-            return reason
-        if part in HARMLESS or (not part.startswith(".") and not part.endswith(_WORKSPACE)):
-            continue
-        for guard in GUARDS:
-            if _matches(guard, plain[at:]):
-                return guard.reason
-    return ""
+            yield reason
+        elif part not in HARMLESS and (part.startswith(".") or part.endswith(_WORKSPACE)):
+            yield from (g.reason for g in GUARDS if _matches(g, plain[at:]))
 
 
 def _matches(guard: Guard, parts: Sequence[str]) -> bool:

@@ -33,9 +33,15 @@ def label(call: ToolCall, tool: Tool | None) -> str:
     """One line that says what the call will do. Visible, not cut."""
     try:
         if tool is not None:
-            return on_one_line(tool.label(tool.parse(call.arguments)))
+            given = tool.parse(call.arguments)
+            if isinstance(given.get(tool.subject), tuple) and not tool.paths:
+                return on_one_line(call.name)  # a list is shown with the result
+            return on_one_line(tool.label(given))
     except ToolFailed:
         pass
+    given = list(arguments(call).values())
+    if tool is None and len(given) == 1 and isinstance(given[0], str):
+        return on_one_line(f"{call.name} {given[0]}")
     return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
 
 

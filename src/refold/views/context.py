@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from refold.journal.fold import View
-from refold.journal.talk import Talk, part_size
+from refold.journal.talk import A_PICTURE, Talk, part_size
 from refold.values.messages import (
     Image,
     Message,
@@ -26,7 +26,6 @@ from refold.views.counts import tokens
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
 
-A_PICTURE = 800  # tokens, roughly, whatever the provider
 _BAR = 30  # cells
 _FREE = "free"
 # In this order, and under these names.
@@ -79,12 +78,11 @@ def filling(view: View, assumed: int = 32_000) -> Filling:
     talk, briefed, last = view.talk, view.talk.briefed, view.account.last
     told = [*_system(talk), ("tools", sum(map(_tool_size, briefed.tools)))]
     said = _said(talk)
-    pictures = _pictures(view, sum(size for _, size in (*told, *said)))
-    # What a provider counted held the pictures too: the rest is that much less.
-    ratio = talk.ratio / (1 - pictures[1]) if pictures[1] else talk.ratio
+    ratio = talk.ratio
     portions = _portions(said, ratio)
-    if pictures[0]:
-        portions = (*portions, Portion("pictures", 0, pictures[0]))
+    if talk.pictures:
+        count = A_PICTURE * len(talk.pictures)
+        portions = (*portions, Portion("pictures", 0, count))
     return Filling(
         model=briefed.model,
         window=briefed.window or assumed,
@@ -164,7 +162,7 @@ def _said(talk: Talk) -> Sequence[tuple[str, int]]:
     for at, spoken in enumerate(talk.messages):
         # What stands for the messages that were left out holds no words as they were said.
         own = any(isinstance(p, Text) and p.text in words for p in spoken.message.parts)
-        shorter = at == 0 and talk.shrunk >= 0 and not own
+        shorter = at == 0 and talk.shrunk > 0 and not own
         for part in spoken.message.parts:
             kind = _kind(part, spoken.message, words, shorter=shorter)
             sizes[kind] += part_size(part)
@@ -191,16 +189,6 @@ def _kind(part: Part, message: Message, words: set[str], *, shorter: bool) -> st
 
 def _tool_size(tool: ToolSpec) -> int:
     return len(tool.name) + len(tool.description) + len(bytes(tool.parameters))
-
-
-def _pictures(view: View, characters: int) -> tuple[int, float]:
-    """Their tokens, and which share of what a provider counted they are."""
-    count = A_PICTURE * len(view.talk.pictures)
-    whole = characters / view.talk.ratio
-    if not view.account.last.input or not whole:
-        return count, 0.0
-    taken = min(count, int(whole / 2))
-    return taken, taken / whole
 
 
 def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[Portion, ...]:

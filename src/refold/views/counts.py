@@ -65,6 +65,8 @@ def spent_row(spent: Spent) -> str:
     """Tokens and money of some answers. What nobody knows the price of is said so."""
     if not spent.answers:
         return "nothing"
+    if spent.usage == Usage() and spent.unpriced:  # broken off before it was counted
+        return "not counted by the provider"
     return f"{_tokens(spent.usage)} · {money(spent) or 'price unknown'}"
 
 
@@ -73,7 +75,11 @@ def dollars(amount: float) -> str:
 
 
 def tokens(count: int) -> str:
-    return f"{count:,}" if count < 10_000 else f"{count / 1000:,.1f}k"
+    if count < 10_000:
+        return f"{count:,}"
+    if count < 999_950:
+        return f"{count / 1000:.1f}k"
+    return f"{count / 1e6:,.2f}".rstrip("0").rstrip(".") + "M"
 
 
 def duration(seconds: float) -> str:

@@ -17,9 +17,13 @@ _LONGEST = 60  # cells of words that wait
 def shortened(event: Compacted, view: View, assumed: int) -> Line:
     """That the talk was made shorter. `assumed` is the window where nobody knows it."""
     count = event.dropped
+    if not count and event.after >= event.before:
+        return line("The talk is told as short as it can be already.", "dim")
     match event.kind:
         case "prune":
             what = f"{count} old {_many('result', count)} became {_many('line', count)}"
+        case "full" if not count:
+            what = "the longest results were cut"
         case "full":
             what = f"{count} {_many('message', count)} became a summary"
         case "trim":

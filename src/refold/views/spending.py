@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from refold.journal.events import (
-    Distilled,
     Entry,
     ModelAnswered,
     ModelFailed,
@@ -28,7 +27,6 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 
 MAIN = "main"  # the talk itself; what is asked beside it has a purpose of its own
-MEMORY = "memory"
 
 
 class TurnCost(Struct, frozen=True):
@@ -60,8 +58,8 @@ class _Ledger:
 
     def hear(self, entry: Entry) -> None:
         match entry.event:
-            case Said(words):
-                self._words[entry.seq] = words
+            case Said(words, typed=typed):
+                self._words[entry.seq] = typed or words
             case TurnStarted(cause, why):
                 words = "(continued)" if why == "continue" else self._words.get(cause, "")
                 self.turns.append(TurnCost(entry.seq, words))
@@ -82,8 +80,6 @@ class _Ledger:
                 self._pay(MAIN, model, usage, cost)
             case Settled(reserved, Usage() as usage, model, cost):
                 self._pay(self._reserved.get(reserved, "other"), model, usage, cost)
-            case Distilled(usage=Usage() as usage, model=model, cost=cost):
-                self._pay(MEMORY, model, usage, cost)
             case _:
                 return
 

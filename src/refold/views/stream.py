@@ -215,11 +215,8 @@ def _of_the_money(entry: Entry) -> Document | None:
                 "type": "usage", "side_call": reserved, "model": model,
                 "usage": msgspec.to_builtins(usage), "cost": cost, "failed": failed,
             }  # fmt: skip
-        case Distilled(upto, kept, usage, model, cost):
-            return {
-                "type": "memory", "upto": upto, "kept": kept, "model": model,
-                "usage": msgspec.to_builtins(usage), "cost": cost,
-            }  # fmt: skip
+        case Distilled(upto, kept, model):
+            return {"type": "memory", "upto": upto, "kept": kept, "model": model}
         case _:
             return None
 

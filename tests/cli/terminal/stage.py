@@ -143,7 +143,7 @@ def world(
         "directory": here,
     }
     return World(
-        provider, builtin(), (at_most(steps, 0), *POLICIES, within(budget, price)),
+        provider, builtin(), (at_most(steps, 0), *POLICIES, within(budget)),
         rules(here), house=house,
         facts=partial(facts_of, here), model=record.view.about.model or "script/one", window=10_000,
         price=price, effort=record.view.about.effort, budget=budget, shares=SHARES,

@@ -15,21 +15,27 @@ from refold.cli.terminal.look import Look
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.run import Conversation
 from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.work import Work
 from refold.errors import Unreachable
 from refold.journal import codec
 from refold.journal.events import (
     Answered,
+    Asked,
     EffortChosen,
+    Entry,
     Granted,
     ModeChanged,
     ModelChosen,
     Said,
     Started,
     Stopped,
+    TurnEnded,
 )
+from refold.journal.fold import View
 from refold.journal.store import MemoryStore
 from refold.provider.port import Provider
+from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.testing.scripted import Line, Reply, ScriptedProvider
 from refold.values.budget import NO_LIMIT
@@ -345,6 +351,29 @@ def test_a_failure_is_one_sentence_and_the_next_words_are_heard(
 
     assert r"failed: no connection to \x1b]0;x\x07" in rows
     assert "Back again." in rows
+
+
+def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening()
+    around = surroundings(tonight.provider, tonight.here)
+    showing = Showing(tonight.screen, around, View, lambda: 0.0)
+
+    showing.show(Frame(5, 0, Entry(5, Asked(), at=100.0)))
+    showing.show(Frame(6, 0, Entry(6, TurnEnded("answered"), at=107.5)))
+
+    assert "7.5 s" in tonight.out.getvalue()
+
+
+def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening]) -> None:
+    tonight = evening()
+    tonight.screen = Screen(tonight.out, Look(room=lambda: 40))
+
+    rows = tonight.tell("/help")
+
+    at = rows.index("  /undo")
+    assert rows[at + 1] == "      take back what was done since the last words"
 
 
 def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:

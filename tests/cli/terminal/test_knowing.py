@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from test_conversation import Evening
 
@@ -100,7 +101,7 @@ def test_skills_are_listed_shown_and_used(evening: Evenings, known: dict[str, An
 
     assert "  /paint [task]  Paint it." in rows
     assert "  /skill:model <x>  Never {x}." in rows
-    assert "Use \\x1b[31mred." in rows
+    assert "Use [31mred." in rows
     assert any(row.startswith("there is no skill 'nope'") for row in rows)
     (words,) = said(tonight)
     assert str(words).startswith("Use the skill paint: it\n\n")
@@ -170,7 +171,7 @@ def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
     marked = [row for row in rows if row.startswith("* ")]
     assert len(marked) == 1
     assert marked[0].startswith("* main")
-    assert any(row.startswith("From the next turn on: review, ") for row in rows)
+    assert any(row.startswith("From the next turn on: review. ") for row in rows)
     assert "review (/agent NAME changes it)" in rows
     assert any("there is no agent 'revue'. Did you mean 'review'?" in row for row in rows)
     (chosen,) = tonight.events(AgentChosen)
@@ -183,8 +184,15 @@ def test_an_agent_that_plans_begins_in_plan_mode(evening: Evenings) -> None:
 
     rows = tonight.tell("/agent plan")
 
+    assert not any("is not used" in row for row in rows)  # nobody chose a preset
     assert tonight.events(ModeChanged) == [ModeChanged("plan")]
-    assert any(row.startswith("From the next turn on: plan, ") for row in rows)
+    assert any(row.startswith("From the next turn on: plan. ") for row in rows)
+
+
+def test_a_preset_that_was_chosen_is_not_dropped_in_silence(evening: Evenings) -> None:
+    rows = evening().tell("/agent review", preset="work")
+
+    assert "the preset 'work' is not used: the agent review has a prompt of its own" in rows
 
 
 def test_presets_are_shown_and_made_the_default(evening: Evenings) -> None:
@@ -195,15 +203,18 @@ def test_presets_are_shown_and_made_the_default(evening: Evenings) -> None:
 
     rows = tonight.tell(
         "/preset", "/preset mine", "/preset mine save", "/preset other", "/preset mine now",
+        "/preset codign",
         preset="coding", presets=there,
     )  # fmt: skip
 
     assert "* coding  for code" in rows
-    assert "  mine  my \\x1bown" in rows
+    assert "  mine    my \\x1bown" in rows
     how = "A preset is chosen when a session begins: refold --preset mine"
     assert f"{how}; /preset mine save: for all." in rows
     assert tonight.remembered == [("preset", "mine")]
-    assert "there is no preset 'other': there are coding, mine" in rows
+    assert "there is no preset 'other'. There are coding, mine" in rows
+    none = "there is no preset 'codign'. Did you mean 'coding'? There are coding, mine"
+    assert none in rows
     assert "say /preset, or /preset mine save, not 'mine now'" in rows
 
 
@@ -216,3 +227,30 @@ def test_a_session_that_cannot_learn_says_so(
     rows = evening().tell("/memory update", learn=learn, **known)
 
     assert "no model can be asked for notes: set models.small" in rows
+
+
+def test_after_a_silence_notes_are_made_of_what_was_said(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    learned: list[int] = []
+    again = anyio.Event()
+
+    async def learn_idle(session: Session) -> None:
+        learned.append(session.view.seq)
+        again.set()
+
+    async def wait() -> str:
+        await again.wait()
+        return "/quit"
+
+    evening("Noted.").tell("I like tea.", wait, learn_idle=learn_idle, idle=0.01, **known)
+
+    assert len(learned) >= 1
+
+
+def test_no_notes_are_made_in_a_silence_where_memory_is_off(evening: Evenings) -> None:
+    async def wait() -> str:
+        await anyio.sleep(0.05)
+        return "/quit"
+
+    assert "Hello." in evening("Hello.").tell("Hi.", wait, learn_idle=None, idle=0.01)

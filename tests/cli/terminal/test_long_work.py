@@ -20,7 +20,6 @@ from refold.cli.terminal.screen import Screen
 from refold.errors import ProviderError
 from refold.journal.events import (
     BudgetSet,
-    CompactAsked,
     Compacted,
     Said,
     Started,
@@ -56,7 +55,7 @@ def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> No
 
     rows = tonight.tell("one", "two", "/compact the greeting", "three")
 
-    assert [e.focus for e in kinds(tonight, CompactAsked)] == ["the greeting"]
+    assert [e.focus for e in kinds(tonight, Compacted)] == ["the greeting"]
     (made,) = kinds(tonight, Compacted)
     assert (made.kind, made.dropped) == ("full", 4)
     told = "the talk was made shorter: 4 messages became a summary, "
@@ -64,6 +63,17 @@ def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> No
     before, _, after = row.removeprefix(told).removesuffix(" of window").partition(" -> ")
     assert int(after.rstrip("%")) < int(before.rstrip("%")) < 100
     assert "Third." in rows
+
+
+def test_a_shorter_talk_says_how_to_have_the_longer_one_again(evening: Evenings) -> None:
+    counted = Reply("Second.", usage=Usage(fresh=4_000))
+    tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
+    rows = tonight.tell("one", "two", "/compact")
+    (undo,) = [row for row in rows if row.startswith("To have it as long as before: ")]
+
+    tonight.tell(undo.partition(": ")[2], "y", "three")
+
+    assert any("First. First." in told for told in heard(tonight))
 
 
 def test_a_summary_that_cannot_be_had_is_said(evening: Evenings) -> None:
@@ -80,7 +90,8 @@ def test_there_must_be_something_to_make_shorter(evening: Evenings) -> None:
 
     assert "Nothing has been said yet, so there is nothing to be told shorter." in rows
     assert "/compact prune takes no focus: it only makes old results into lines" in rows
-    assert "It is told as short as it can be already." in rows
+    assert "The talk is told as short as it can be already." in rows
+    assert not any("made shorter: 0" in row for row in rows)
 
 
 def test_todos_are_a_small_list(evening: Evenings) -> None:
@@ -140,6 +151,17 @@ def test_what_is_no_budget_is_quoted(evening: Evenings, typed: str) -> None:
 
     assert kinds(tonight, BudgetSet) == []
     assert any(row.startswith(f"'{typed}' is no budget: say /budget USD") for row in rows)
+
+
+@pytest.mark.parametrize("typed", ["tokens 1.5", "calls 0.2"])
+def test_a_budget_of_parts_of_a_token_is_none(evening: Evenings, typed: str) -> None:
+    tonight = evening()
+
+    rows = tonight.tell(f"/budget {typed}")
+
+    assert kinds(tonight, BudgetSet) == []
+    kind = typed.split()[0]
+    assert f"'{typed}' is no budget: {kind} are whole numbers" in rows
 
 
 def test_a_turn_without_money_pauses_and_goes_on(evening: Evenings) -> None:
@@ -316,6 +338,10 @@ def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) 
     rows = while_it_works(tonight, steps, Key.CTRL_D)
 
     done = rows.index("Done.")
+    assert rows.index("› /budget 7") + 1 == rows.index(
+        "One turn may use up, chosen for this session:"
+    )
+    assert "› /model" not in rows
     assert kinds(tonight, BudgetSet) == [BudgetSet(Budget(7.0))]
     assert rows.index("after this turn: /model") < done
     assert done < rows.index("script/one (/model NAME changes it)")
@@ -407,8 +433,6 @@ def kinds(tonight: Evening, kind: type[T]) -> list[T]:
 
 
 def test_making_it_shorter_can_be_stopped(evening: Evenings) -> None:
-    """It is asked for all the same, and done when the next turn begins."""
-
     class Slow(ScriptedProvider):
         """Takes for ever over the summary."""
 
@@ -440,6 +464,6 @@ def test_making_it_shorter_can_be_stopped(evening: Evenings) -> None:
 
     anyio.run(story)
 
-    said = "Stopped. It is told shorter when the next turn begins."
+    said = "Stopped. The talk is as it was."
     assert said in tonight.out.getvalue()
     assert kinds(tonight, Compacted) == []

@@ -223,6 +223,20 @@ def test_several_lines_and_history(starts: Starts) -> None:
 
 
 @pytest.mark.slow
+def test_a_key_that_was_typed_stands_in_no_history(starts: Starts, tmp_path: Path) -> None:
+    at = starts("talk")
+    at.until("›")
+    at.type("use sk-ant-api03-" + "A" * 40 + ENTER)
+    at.until(" s\n\n›")
+    at.type("\x04")
+
+    assert at.end() == 0
+    kept = (tmp_path / ".history").read_text(encoding="utf-8")
+    assert "+use " in kept
+    assert "sk-ant" not in kept
+
+
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_nothing_but_text(starts: Starts) -> None:
     at = starts("edit", TERM="dumb")
     at.until("›")

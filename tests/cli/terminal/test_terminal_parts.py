@@ -12,6 +12,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from refold.cli import flags
 from refold.cli.grants import offered
 from refold.cli.terminal.commands import command_in, commands
 from refold.cli.terminal.completion import completing
@@ -58,6 +59,16 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
         "rewind", "undo", "context", "compact", "todos", "cost", "budget", "continue",
         "clear", "quit", "agent", "agents", "preset", "skills", "memory", "note",
     }  # fmt: skip
+
+
+def test_help_of_the_command_line_names_every_subcommand(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        flags.parse(["--help"])
+
+    told = capfd.readouterr().out.split("subcommands, ")[1].split("\n")[1:]
+    assert [row.split()[0] for row in told if row] == list(flags.COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from refold.errors import BadInput
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
 
+_TWO_COLUMNS = 60  # cells that they need
+
 
 def commands() -> tuple[Command, ...]:
     return (
@@ -126,7 +128,11 @@ async def _help(here: Conversation, rest: str) -> None:
     ]
     wide = max(cells(left) for left, _ in rows if cells(left) < 24)
     for left, about in rows:
-        here.screen.line((("accent", f"  {left:{wide}}"), ("plain", f"  {about}")))
+        if here.screen.room < _TWO_COLUMNS:
+            here.screen.line((("accent", f"  {left}"),))
+            here.screen.line((("plain", f"      {about}"),))
+        else:
+            here.screen.line((("accent", f"  {left:{wide}}"), ("plain", f"  {about}")))
 
 
 async def _continue(here: Conversation, rest: str) -> None:

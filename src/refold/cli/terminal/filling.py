@@ -28,17 +28,20 @@ async def compact(here: Conversation, rest: str) -> None:
         await here.session.inbox.compact(kind, focus)
         here.screen.say("The talk is told shorter at the next step.", "dim")
         return
-    session, before = here.session, here.session.view.talk.size
+    session, before, done = here.session, here.session.view, False
 
     async def shorter() -> View:
+        nonlocal done
         await session.compact(kind, focus)
+        done = True
         return session.view
 
     await here.through(shorter)
-    if session.view.talk.wanted is not None:
-        here.screen.say("Stopped. It is told shorter when the next turn begins.", "dim")
-    elif session.view.talk.size == before:
-        here.screen.say("It is told as short as it can be already.", "dim")
+    if not done:
+        here.screen.say("Stopped. The talk is as it was.", "dim")
+    elif session.view.talk.size != before.talk.size:
+        undo = f"/rewind {before.seq + 1} talk"
+        here.screen.say(f"To have it as long as before: {undo}", "dim")
 
 
 async def todos(here: Conversation, rest: str) -> None:

@@ -28,6 +28,7 @@ from refold.cli.terminal.completion import Complete
 from refold.cli.terminal.keys import forget
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.screen import Screen
+from refold.session.secrets import Masks
 from refold.views.flow import fitted
 from refold.views.styled import Line
 
@@ -188,7 +189,14 @@ def _history(path: Path | None) -> History:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     except OSError:  # a disk that is full or read-only: history is a convenience
         return InMemoryHistory()
-    return FileHistory(path)
+    return _Masked(path)
+
+
+class _Masked(FileHistory):
+    """What looks like a key can be fetched back in this session, and is not written down."""
+
+    def store_string(self, string: str) -> None:
+        super().store_string(Masks().masked(string))
 
 
 def _editing(cycle: Callable[[], None]) -> KeyBindings:

@@ -21,6 +21,7 @@ from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.rights import MODES, after
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
+from refold.cli.terminal.silence import learning
 from refold.cli.terminal.steering import with_pictures
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.this import this_terminal
@@ -32,7 +33,7 @@ from refold.journal.plans import Plan
 from refold.session.requests import PlanToJudge, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
-from refold.views.escape import on_one_line
+from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 
 
@@ -108,6 +109,7 @@ class Conversation:
                 await self._say(first_words, pictures)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._cycling)
+                group.start_soon(learning, self.around, lambda: self.session, self._busy)
                 await self._prompts()
                 group.cancel_scope.cancel()
 
@@ -141,7 +143,13 @@ class Conversation:
 
     async def ask_words(self, prompt: str) -> str:
         found = await self._reading.brief(line(f"{prompt} ", "strong"))
-        return found if isinstance(found, str) else ""
+        words = found if isinstance(found, str) else ""
+        if words.strip() and self._reading.lively:  # the line is gone from the screen
+            self.screen.say(f"{prompt} {visible(words.strip())}", "dim")
+        return words
+
+    def _busy(self) -> bool:
+        return self._work is not None
 
     def judge(self) -> None:
         self._again = True

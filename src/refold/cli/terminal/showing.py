@@ -95,6 +95,7 @@ class Showing:
         self._last, self._dense = call_id, False
 
     def _event(self, entry: Entry) -> None:
+        self._began = self._began or entry.at  # of a turn that another process began
         match entry.event:
             case TurnStarted():
                 self._began = entry.at

@@ -47,8 +47,10 @@ def wanted(text: str, now: Budget) -> Budget:
         case "" | "usd":
             return replace(now, dollars=_amount(number, text))
         case "tokens" | "calls" as limit:
-            count = int(_amount(number, text))
-            return replace(now, **{limit: count})
+            count = _amount(number, text)
+            if not count.is_integer():
+                raise BadInput(f"{text!r} is no budget: {limit} are whole numbers")
+            return replace(now, **{limit: int(count)})
         case "seconds":
             return replace(now, seconds=_amount(number, text))
         case _:

@@ -6,7 +6,7 @@ Who has the floor, and when somebody is heard at all, is `work`'s business.
 from collections.abc import Awaitable, Callable, Sequence
 
 from refold.cli.attached import attached
-from refold.cli.terminal.commands import command_in
+from refold.cli.terminal.commands import at_once, command_in
 from refold.cli.terminal.reading import Key, Later, Reading
 from refold.cli.terminal.screen import Screen
 from refold.session.session import Session
@@ -79,14 +79,17 @@ class Steering:
         words = found.words if isinstance(found, Later) else found
         if not words.strip():
             return
-        if command_in(words):
-            await self._command(words)
+        if command := command_in(words):
+            await self._command(words, command[0])
             return
         shown = with_pictures(words, self._session, self._screen, self._unread)
         when = "next" if isinstance(found, Later) else "now"
         await self._session.inbox.say(words, when=when, pictures=shown)
 
-    async def _command(self, words: str) -> None:
+    async def _command(self, words: str, name: str) -> None:
+        if self._reading.lively and at_once(name):  # what was typed is wiped away
+            sign = self._screen.look.sign("prompt")
+            self._screen.say(f"{sign} {visible(words.strip())}", "dim")
         if not await self._obey(words):
             self.unsaid.append(words)
             self._screen.say(f"after this turn: {visible(words.strip())}", "dim")

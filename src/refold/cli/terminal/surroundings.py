@@ -50,7 +50,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     and `facts` are what calls are judged by: from them follows which rule can be offered.
     `always` saves an allow rule for this folder, in the file `saved_in`. `snapshots` are
     of the files of this session, for going back; None where none are taken. `learn` makes
-    notes of a session and says what came of it.
+    notes of a session and says what came of it; `learn_idle` does so while nobody types.
     """
 
     model: str = ""  # the one in use until a person chooses another
@@ -73,6 +73,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     )
     remembering: Remembering | None = None  # None: memory is off
     learn: Callable[[Session], Awaitable[Learned]] = _nothing_learned
+    learn_idle: Callable[[Session], Awaitable[object]] | None = None  # unasked; None: never
+    idle: float = 600.0  # seconds without a word, after which that is done
     mode: Mode = "default"  # until a person chooses another
     facts: Callable[[], Facts] = Facts
     unread: Callable[[str], str] = lambda _: ""  # why a file may not be read, or ""

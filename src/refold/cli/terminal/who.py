@@ -4,6 +4,7 @@ from refold.agents.choosing import choose
 from refold.agents.profile import unused_preset
 from refold.agents.registry import every, find
 from refold.cli.terminal.conversing import Conversation
+from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
@@ -16,8 +17,10 @@ async def agent(here: Conversation, rest: str) -> None:
         here.screen.say(f"{on_one_line(_now(here))} (/agent NAME changes it)")
         return
     found = await choose(here.session.inbox, rest)
-    here.screen.say(f"From the next turn on: {found.name}, {found.description}", "dim")
-    if unused := unused_preset(found, here.around.preset):
+    here.screen.say(f"From the next turn on: {found.name}. {found.description}", "dim")
+    preset = here.around.preset
+    # The one that is set for everybody was not chosen by anybody.
+    if unused := unused_preset(found, "" if preset == Settings().preset else preset):
         here.screen.say(unused, "dim")
 
 
@@ -37,17 +40,18 @@ async def preset(here: Conversation, rest: str) -> None:
     there = here.around.presets()
     name, _, save = rest.partition(" ")
     if not name:
+        wide = max((cells(on_one_line(each)) for each, _ in there), default=0)
         for each, about in there:
             mark = "*" if each == here.around.preset else " "
+            pad = " " * (wide - cells(on_one_line(each)))
             here.screen.line((
-                ("accent", f"{mark} {on_one_line(each)}"),
+                ("accent", f"{mark} {on_one_line(each)}{pad}"),
                 ("plain", f"  {on_one_line(about)}"),
             ))  # fmt: skip
         here.screen.say(f"{_HOW}; /preset NAME save makes it the default.", "dim")
         return
     if name not in [each for each, _ in there]:
-        names = ", ".join(on_one_line(each) for each, _ in there) or "none here"
-        raise BadInput(f"there is no preset {name!r}: there are {names}")
+        raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
     if save.strip() == "save":
         here.around.remember("preset", name)
         here.screen.say(f"In every session to come: {name}", "dim")
@@ -55,6 +59,15 @@ async def preset(here: Conversation, rest: str) -> None:
     if save:
         raise BadInput(f"say /preset, or /preset {name} save, not {rest!r}")
     here.screen.say(f"{_HOW.replace('NAME', name)}; /preset {name} save: for all.", "dim")
+
+
+def _no_preset(name: str, there: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, there, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    names = ", ".join(there) or "none here"
+    return f"there is no preset {name!r}. {hint}There are {names}"
 
 
 def _now(here: Conversation) -> str:

@@ -179,7 +179,7 @@ class Work:
     async def _redirected(self) -> None:
         self._patience.seen()
         view = self._session.view
-        if not view.turn.seq and view.talk.wanted is not None:
+        if not view.turn.seq and self._session.beside:
             self._shortening.cancel()  # it makes the talk shorter, and nothing else
         elif not await self._steering.redirect():
             self._pressed_at = -math.inf  # the next Ctrl+C asks again

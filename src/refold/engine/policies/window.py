@@ -7,7 +7,6 @@ sent; what is doubtful the provider decides.
 
 from refold.engine.decide import EndTurn, Policy
 from refold.journal.fold import View
-from refold.journal.talk import told_size
 
 CHARACTERS = 6  # of a token, at most, for nearly any text
 A_PICTURE = 60  # tokens at least, however small it is
@@ -17,7 +16,8 @@ def in_window(shorter: Policy) -> Policy:
     """`shorter` may still tell the talk shorter; before it has tried, nothing ends."""
 
     def window(view: View) -> EndTurn | None:
-        return None if shorter(view) is not None else _too_long(view)
+        end = _too_long(view)
+        return end if end is not None and shorter(view) is None else None
 
     return window
 
@@ -27,7 +27,9 @@ def _too_long(view: View) -> EndTurn | None:
     briefed = talk.briefed
     if not briefed.window or talk.calls or not talk.messages:
         return None
-    tokens = (talk.size + told_size(briefed)) // CHARACTERS + A_PICTURE * len(talk.pictures)
+    if talk.unheard and not view.turn.steps:
+        return None  # a turn that ended before it heard its words would begin again
+    tokens = (talk.size + talk.told) // CHARACTERS + A_PICTURE * len(talk.pictures)
     if tokens <= briefed.window or talk.messages[-1].message.role == "assistant":
         return None
     return EndTurn(

@@ -1,0 +1,171 @@
+"""What is done between two turns, and what must not be done within one."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.app import App
+from refold.config.load import load
+from refold.config.paths import paths
+from refold.engine.policies.converse import converse
+from refold.engine.world import Aide, World
+from refold.errors import BadInput
+from refold.journal.events import AgentChosen, SessionResumed, SessionStarted, TurnStarted
+from refold.journal.fold import View
+from refold.journal.home import Home
+from refold.journal.store import MemoryStore
+from refold.outfit import GONE
+from refold.prompts.summary import summary_prompt
+from refold.provider.port import Delta, Request
+from refold.session.recorder import Recorder
+from refold.session.rewinding import steps
+from refold.session.session import Manners, Session
+from refold.testing.scripted import ScriptedProvider
+from refold.wishes import Wishes
+
+
+class Slow:
+    """Sums up when it is let go."""
+
+    def __init__(self) -> None:
+        self.asked, self.let_go = anyio.Event(), anyio.Event()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        assert request.system == summary_prompt()
+        self.asked.set()
+        await self.let_go.wait()
+        async for delta in ScriptedProvider("It was said.").stream(request):
+            yield delta
+
+
+async def opened(*said: str, aide: Aide | None = None) -> Session:
+    provider = ScriptedProvider(*said)
+    given = World(provider, policies=(converse,), aide=(lambda: aide) if aide else None)
+    return await Session.open(Recorder(MemoryStore()), lambda _: given)
+
+
+def test_a_turn_that_is_to_begin_waits_until_the_talk_was_told_shorter() -> None:
+    async def story() -> tuple[bool, View]:
+        slow = Slow()
+        session = await opened("One. " * 40, "Two.", "Three.", aide=Aide(slow))
+        for words in ("a", "b"):
+            await session.inbox.say(words)
+            await session.go()
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.compact)
+            await slow.asked.wait()
+            running = session.running
+            await session.inbox.say("c")
+            group.start_soon(session.go)
+            await anyio.wait_all_tasks_blocked()
+            slow.let_go.set()
+        return running, session.view
+
+    running, view = anyio.run(story)
+
+    assert not running
+    assert view.turn.answer == "Three."
+    assert "It was said." in view.talk.messages[0].message.text
+
+
+def test_the_agent_is_not_changed_while_a_turn_runs() -> None:
+    async def story() -> None:
+        session = await opened()
+        await session.inbox.say("Go.")
+        await session.record(TurnStarted(session.view.seq))
+        with pytest.raises(BadInput, match="while a turn runs"):
+            await session.inbox.choose_agent("review")
+
+    anyio.run(story)
+
+
+def test_a_session_says_whether_it_may_be_remembered() -> None:
+    async def began(*remember: bool) -> list[bool]:
+        store = MemoryStore()
+        for each in remember:
+            record = Recorder(store)
+            manners = Manners(remember=each)
+            async with await Session.open(
+                record, lambda _: World(ScriptedProvider()), manners=manners
+            ):
+                pass
+        record = Recorder(store)
+        await record.open()
+        events = [entry.event for entry in await record.entries()]
+        kinds = SessionStarted | SessionResumed
+        return [event.unremembered for event in events if isinstance(event, kinds)]
+
+    assert anyio.run(began, True, False, True) == [False, True, False]
+
+
+def test_there_is_nothing_to_go_back_to_before_anything_was_said() -> None:
+    assert steps(View(), None) == ()
+
+
+def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -> None:
+    home = Home(tmp_path / "sessions")
+
+    async def begin(id_: str, words: str) -> None:
+        given = World(ScriptedProvider("Hi."), policies=(converse,))
+        record = Recorder(home.store(id_))
+        async with await Session.open(
+            record, lambda _: given, directory=str(tmp_path)
+        ) as session:
+            if words:
+                await session.inbox.say(words)
+                await session.go()
+
+    first = home.new_id(1.0)
+    anyio.run(begin, first, "Hello.")
+    anyio.run(begin, home.new_id(2.0), "")
+
+    found = home.newest_of(tmp_path)
+
+    assert found is not None
+    assert found.id == first
+
+
+def test_where_only_silent_sessions_are_the_newest_of_them_is_taken(tmp_path: Path) -> None:
+    home = Home(tmp_path / "sessions")
+
+    async def begin(id_: str) -> None:
+        record = Recorder(home.store(id_))
+        async with await Session.open(
+            record, lambda _: World(ScriptedProvider()), directory=str(tmp_path)
+        ):
+            pass
+
+    silent = home.new_id(1.0)
+    anyio.run(begin, silent)
+
+    found = home.newest_of(tmp_path)
+
+    assert found is not None
+    assert found.id == silent
+
+
+def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    environ = {"REFOLD_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    provider = ScriptedProvider("Hi.")
+
+    async def story() -> tuple[str, tuple[str, ...]]:
+        places = paths(environ)
+        settings = load(places.settings, environ, {}).settings
+        app = App(settings, places, environ, Wishes(directory=tmp_path, provider=provider))
+        _, session = await app.start()
+        async with session:
+            await session.record(AgentChosen("wizard"))
+            await session.inbox.say("Hello.")
+            view = await session.go()
+            notices = app.notices()
+        await app.aclose()
+        return view.talk.briefed.agent, notices
+
+    agent, notices = anyio.run(story)
+
+    assert agent == "main"
+    assert GONE.format(agent="wizard") in notices

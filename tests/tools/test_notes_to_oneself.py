@@ -1,0 +1,65 @@
+"""The tools that change only the session: todos, a shorter talk."""
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.testing.places import Place, temporary_place
+from refold.tools.compact import compact
+from refold.tools.contract import Reply, Tool
+from refold.tools.todo import MOST, todo_write
+from refold.values.control import Compact, Todos
+from refold.values.shown import Checklist
+from refold.values.todos import Todo
+
+
+def use(tool: Tool, arguments: dict[str, object]) -> Reply:
+    with temporary_place() as place:
+        return anyio.run(Place.use, place, tool, arguments)
+
+
+def test_the_list_is_what_the_model_wrote_last_and_the_person_sees_it() -> None:
+    reply = use(
+        todo_write,
+        {
+            "todos": [
+                {"subject": "look", "status": "completed"},
+                {"subject": "write", "status": "in_progress"},
+                {"subject": "check"},
+            ]
+        },
+    )
+
+    items = (Todo("look", "done"), Todo("write", "in_progress"), Todo("check"))
+    assert reply == Reply(
+        "3 todos, 2 of them open.", (Checklist(items),), control=Todos(items)
+    )
+
+
+def test_an_empty_list_clears_it() -> None:
+    reply = use(todo_write, {"todos": []})
+
+    assert (reply.text, reply.control) == ("No todos any more.", Todos(()))
+
+
+def test_more_than_one_under_way_is_said() -> None:
+    todos = [{"subject": name, "status": "in_progress"} for name in "ab"]
+
+    assert use(todo_write, {"todos": todos}).text == (
+        "2 todos, 2 of them open. More than one is in_progress: work on one at a time."
+    )
+
+
+@pytest.mark.parametrize(
+    "todos", [[{"subject": "a", "status": "half"}], [{}], [{"subject": "a"}] * (MOST + 1)]
+)
+def test_a_list_that_is_none_is_refused_whole(todos: list[dict[str, object]]) -> None:
+    with pytest.raises(ToolFailed, match="Nothing was done"):
+        use(todo_write, {"todos": todos})
+
+
+@pytest.mark.parametrize("kind", ["full", "prune"])
+def test_a_shorter_talk_is_asked_for_typed(kind: str) -> None:
+    reply = use(compact, {"focus": "the keys", "kind": kind})
+
+    assert reply.control == Compact(kind, "the keys")  # type: ignore[arg-type]
