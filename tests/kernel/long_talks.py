@@ -12,14 +12,13 @@ from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
 
 
-def size(request: Request) -> int:
-    """Tokens of a request, four characters each."""
+def size(request: Request, letters: float = 4.0) -> int:
+    """Tokens of a request, of so many letters each."""
     told = len(request.system) + sum(
         len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in request.tools
     )
-    return (
-        told + sum(part_size(p) for s in request.messages for p in s.message.parts)
-    ) // 4
+    said = sum(part_size(p) for s in request.messages for p in s.message.parts)
+    return int((told + said) / letters)
 
 
 def words(request: Request) -> str:
@@ -33,7 +32,10 @@ def words(request: Request) -> str:
 
 
 class LongModel:
-    """`answer` gives the n-th answer of the talk, from 0; `summary` what it sums up."""
+    """`answer` gives the n-th answer of the talk, from 0; `summary` what it sums up.
+
+    It counts a token for so many `letters`.
+    """
 
     def __init__(
         self,
@@ -41,8 +43,9 @@ class LongModel:
         summary: Callable[[Request], Reply | ProviderError] = lambda _: Reply(
             "All went well."
         ),
+        letters: float = 4.0,
     ) -> None:
-        self._answer, self._summary = answer, summary
+        self._answer, self._summary, self._letters = answer, summary, letters
         self.asked: list[Request] = []  # in the talk
         self.summed: list[Request] = []
 
@@ -56,7 +59,7 @@ class LongModel:
             reply = self._answer(len(self.asked) - 1)
         if isinstance(reply, ProviderError):
             raise reply
-        counted = Usage(fresh=size(request), output=len(reply.text) // 4 + 1)
+        counted = Usage(fresh=size(request, self._letters), output=len(reply.text) // 4 + 1)
         whole = Reply(reply.text, reply.calls, reply.thinking, reply.stop, counted)
         step = len(self.asked) + len(self.summed)
         for delta in deltas(whole, step):

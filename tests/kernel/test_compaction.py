@@ -9,6 +9,7 @@ from house import OPEN_HAND, entries, opened
 from long_talks import LongModel, size, words
 from msgspec.structs import replace
 
+from refold.engine.carried import CARRIED
 from refold.engine.policies.compaction import compacting
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
@@ -20,7 +21,7 @@ from refold.engine.policies.window import in_window
 from refold.engine.shrinking import Shares
 from refold.engine.world import Aide, World
 from refold.errors import ProviderError, TooLong
-from refold.journal.events import Compacted, TurnEnded
+from refold.journal.events import Compacted, Ended, PlanAnswered, TurnEnded
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
 from refold.provider.port import Delta, Done, Request
@@ -32,9 +33,11 @@ from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
 from refold.tools.history import history_search
 from refold.tools.todo import todo_write
+from refold.values.control import PlanReady
 from refold.values.tools import Effect
 
 WINDOW, SHARES = 8_000, Shares()
+PLAN, EARLY = "1. Look at each. 2. Write the report.", (3, 22, 64)
 CONSTRAINT = "Never touch billing.py; write everything in British English."
 TODOS = (
     '{"todos": [{"subject": "read all", "status": "in_progress"},'
@@ -107,12 +110,13 @@ def compactions(store: MemoryStore) -> list[Compacted]:
     return [e.event for e in entries(store) if isinstance(e.event, Compacted)]
 
 
-def a_long_session(steps: int) -> LongModel:
+def a_long_session(steps: int, letters: float) -> LongModel:
     def answer(n: int) -> Reply:
         if n == 1:
             return Reply(calls=(("todo_write", TODOS),))
         if n == steps - 2:
-            return Reply(calls=(("history_search", '{"query": "detail-3 is"}'),))
+            asks = tuple(f'{{"query": "detail-{early} is"}}' for early in EARLY)
+            return Reply(calls=tuple(("history_search", ask) for ask in asks))
         if n == steps - 1:
             return Reply("Done.")
         if n % 10 == 5:  # several at once, large ones too
@@ -122,23 +126,36 @@ def a_long_session(steps: int) -> LongModel:
             return Reply(calls=calls)
         return a_look(n, 200 + n * 37 % 3000)
 
-    return LongModel(
-        answer, lambda r: Reply(f"So far {len(words(r))} characters were seen.")
-    )
+    def summary(request: Request) -> Reply:
+        return Reply(f"So far {len(words(request))} characters were seen.")
+
+    return LongModel(answer, summary, letters)
 
 
-def check_a_long_session(steps: int) -> None:
-    model, store = a_long_session(steps), MemoryStore()
+def check_a_long_session(steps: int, letters: float) -> None:
+    """`letters` are in a token, as the model counts."""
+    model, store = a_long_session(steps, letters), MemoryStore()
 
-    view = talk(store, world(model, steps), CONSTRAINT)
+    async def main() -> View:
+        session = await with_history(store, world(model, steps))
+        made = await session.record(Ended("c", "done", "", control=PlanReady("P", PLAN)))
+        await session.record(PlanAnswered(made.seq, True))
+        await session.inbox.say(CONSTRAINT)
+        return await session.go()
+
+    view = anyio.run(main)
 
     assert view.turn.outcome == "answered"
     assert len(model.asked) == steps
-    assert max(map(size, model.asked)) <= WINDOW
-    assert max(map(size, model.summed)) <= WINDOW
+    assert max(size(request, letters) for request in model.asked) <= WINDOW
+    assert max(size(request, letters) for request in model.summed) <= WINDOW
     assert all(CONSTRAINT in words(request) for request in model.asked)
     assert all(_tells_the_todos(request) for request in model.asked[2:])
-    assert f"detail-3 is {3 * 7919}" in words(model.asked[-1])
+    shortened = [words(r) for r in model.asked if words(r).startswith(CARRIED)]
+    assert shortened
+    assert [text for text in shortened if PLAN not in text] == []
+    found = words(model.asked[-1])
+    assert [n for n in EARLY if f"detail-{n} is {n * 7919}." not in found] == []
     assert view == fold(entries(store))
 
 
@@ -148,13 +165,14 @@ def _tells_the_todos(request: Request) -> bool:
     return wrote or "- [pending] write the report" in words(request)
 
 
-def test_a_session_of_many_steps_never_outgrows_its_window() -> None:
-    check_a_long_session(120)
+@pytest.mark.parametrize("letters", [4.0, 3.0])
+def test_a_session_of_many_steps_never_outgrows_its_window(letters: float) -> None:
+    check_a_long_session(120, letters)
 
 
 @pytest.mark.slow
 def test_a_session_of_two_thousand_steps_never_outgrows_its_window() -> None:
-    check_a_long_session(2_000)
+    check_a_long_session(2_000, 4.0)
 
 
 def test_old_results_become_lines_before_anything_is_summed_up() -> None:
