@@ -1,6 +1,7 @@
 """A turn spends what it may and no more than one call beyond, however many run at once."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import AsyncGenerator, Iterable
 
 import anyio
 import pytest
@@ -14,8 +15,9 @@ from refold.engine.policies.budget import telling, within
 from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.spending import Price, ask_beside, used
+from refold.engine.tracing import Trace
 from refold.engine.world import Aide, World
-from refold.errors import ProviderError
+from refold.errors import BadInput, ProviderError
 from refold.journal.events import (
     Asked,
     Entry,
@@ -24,12 +26,14 @@ from refold.journal.events import (
     ModelFailed,
     Reserved,
     Settled,
+    Traced,
     TurnEnded,
     TurnStarted,
 )
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
-from refold.provider.port import Request
+from refold.prompts.summary import summary_prompt
+from refold.provider.port import Came, Delta, Request, Sent
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.scripted import Reply, ScriptedProvider
@@ -326,3 +330,49 @@ def test_a_turn_that_may_spend_nothing_hears_its_words_and_ends() -> None:
     view = anyio.run(main)
 
     assert (view.turn.outcome, view.talk.unheard) == ("budget", ())
+
+
+@pytest.mark.parametrize(
+    "budget", [Budget(dollars=math.nan), Budget(dollars=math.inf), Budget(tokens=-1)]
+)
+def test_a_budget_that_is_none_is_refused(budget: Budget) -> None:
+    async def main() -> None:
+        session = await opened(MemoryStore(), world(ScriptedProvider()))
+        await session.inbox.set_budget(budget)
+
+    with pytest.raises(BadInput, match=r"a budget's (dollars|tokens) cannot be"):
+        anyio.run(main)
+
+
+class OverAWire:
+    """Says what goes out and comes in, as wires do when they are asked to."""
+
+    def __init__(self, *lines: str) -> None:
+        self._inner = ScriptedProvider(*lines)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        if request.trace:
+            yield Sent("POST /", request.system.encode())
+            yield Came(b"it came")
+        async for delta in self._inner.stream(request):
+            yield delta
+
+
+def test_a_model_asked_beside_the_talk_is_traced_like_any_other() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        provider = OverAWire("Hello. " * 99, "Yes.", "A summary.")
+        given = replace(world(provider), trace=Trace(), system="Be kind.")
+        session = await opened(store, given)
+        for each in ("Go.", "Are you sure?"):
+            await session.inbox.say(each)
+            await session.go()
+        await session.compact()
+
+    anyio.run(main)
+
+    traced = [e.event for e in entries(store) if isinstance(e.event, Traced)]
+    sent = [anyio.run(store.get, each.request) for each in traced]
+    assert len(traced) == 3
+    assert sent[-1] == summary_prompt().encode()

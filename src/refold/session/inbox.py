@@ -7,6 +7,7 @@ short (`Session` watches for it). Doors call these and read; they do no more.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Literal
 
 from refold.errors import BadInput
@@ -206,7 +207,16 @@ class Inbox:
         return await self._record.weigh(news, kept=True, by=self._by)
 
     async def set_budget(self, budget: Budget) -> bool:
-        """What a turn may use up, the one under way included."""
+        """What a turn may use up, the one under way included.
+
+        Raises `BadInput` for a limit that is none.
+        """
+        for name in budget.__struct_fields__:
+            value = getattr(budget, name)
+            if value is not None and not 0 <= value < inf:
+                raise BadInput(
+                    f"a budget's {name} cannot be {value}: give 0 or more, or None"
+                )
 
         def news(view: View) -> Sequence[Event]:
             return () if view.rights.budget == budget else (BudgetSet(budget),)
