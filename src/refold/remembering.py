@@ -306,7 +306,8 @@ def heard_in(entries: Iterable[Entry], after: int) -> tuple[Heard, ...]:
         elif entry.seq > after and not private:
             match entry.event:
                 case Said(words, "person", typed=typed):
-                    own = own_words(_without_the_plan(typed or words))
+                    wrote = words if typed is None else typed
+                    own = own_words(_without_the_plan(wrote))
                 case Answered(answers=answers) if answers:
                     own = own_words("\n\n".join(answers))
                 case _:

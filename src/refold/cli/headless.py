@@ -51,7 +51,7 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
                 async with anyio.create_task_group() as group:
                     group.start_soon(_tell_notices, app)
                     sent = (*shown, *_named(words, session, app))
-                    typed = found.text if found.text.strip() and found.text != words else ""
+                    typed = None if found.text == words else found.text
                     said = _Said(words, sent, typed)
                     timed_out = await _turn(session, said, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
@@ -110,7 +110,7 @@ class _Said(NamedTuple):
 
     words: str
     shown: Sequence[Picture]
-    typed: str
+    typed: str | None  # None: all
 
 
 class _Clock:

@@ -61,7 +61,8 @@ class Said(Struct, frozen=True):
     when: Literal["now", "next"] = "now"  # into the running turn, or after it
     client_key: str = ""  # the same key twice is the same words sent twice
     pictures: tuple[Image, ...] = ()
-    typed: str = ""  # by the person, where the words were made of it: a template, a pipe
+    # What the person wrote of them, where a template or a pipe brought the rest; null: all.
+    typed: str | None = None
 
 
 class TurnStarted(Struct, frozen=True):

@@ -40,6 +40,7 @@ from refold.values.messages import (
     ToolResult,
 )
 from refold.values.todos import Todo
+from refold.values.tools import ToolSpec
 
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
@@ -197,10 +198,12 @@ def _shorter(talk: Talk, event: CompactAsked | Compacted, seq: int) -> Talk:
 
 def told_size(briefed: Briefed) -> int:
     """Characters that the model is told besides the talk."""
-    tools = (
-        len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in briefed.tools
-    )
-    return len(briefed.system) + sum(tools)
+    return len(briefed.system) + sum(map(tool_size, briefed.tools))
+
+
+def tool_size(tool: ToolSpec) -> int:
+    """Characters that the model reads of a tool."""
+    return len(tool.name) + len(tool.description) + len(bytes(tool.parameters))
 
 
 def _ratio(talk: Talk, answer: ModelAnswered) -> float:

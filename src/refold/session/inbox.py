@@ -56,12 +56,12 @@ class Inbox:
         when: Literal["now", "next"] = "now",
         client_key: str = "",
         pictures: Sequence[Picture] = (),
-        typed: str = "",
+        typed: str | None = None,
     ) -> bool:
         """Words for the model: into the running turn, or for the next one.
 
         `typed` is what the person wrote of them, where there is more in them: the text of
-        a template, or what came through a pipe.
+        a template, or what came through a pipe. None: all.
         """
         shown = tuple([await self._kept(picture) for picture in pictures])
 

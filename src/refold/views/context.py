@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from refold.journal.fold import View
-from refold.journal.talk import A_PICTURE, Talk, part_size
+from refold.journal.talk import A_PICTURE, Talk, part_size, tool_size
 from refold.values.messages import (
     Image,
     Message,
@@ -20,7 +20,6 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
-from refold.values.tools import ToolSpec
 from refold.views.cells import cells
 from refold.views.counts import tokens
 from refold.views.escape import on_one_line
@@ -76,7 +75,7 @@ class Filling(Struct, frozen=True):
 def filling(view: View, assumed: int = 32_000) -> Filling:
     """What the next request holds. `assumed` is the window where nobody knows the model's."""
     talk, briefed, last = view.talk, view.talk.briefed, view.account.last
-    told = [*_system(talk), ("tools", sum(map(_tool_size, briefed.tools)))]
+    told = [*_system(talk), ("tools", sum(map(tool_size, briefed.tools)))]
     said = _said(talk)
     ratio = talk.ratio
     portions = _portions(said, ratio)
@@ -90,7 +89,7 @@ def filling(view: View, assumed: int = 32_000) -> Filling:
         ratio=ratio,
         told=_portions(told, ratio),
         talk=portions,
-        tools=_portions([(tool.name, _tool_size(tool)) for tool in briefed.tools], ratio),
+        tools=_portions([(tool.name, tool_size(tool)) for tool in briefed.tools], ratio),
         counted=last.input + last.output if last.input else 0,
     )
 
@@ -185,10 +184,6 @@ def _kind(part: Part, message: Message, words: set[str], *, shorter: bool) -> st
             if text in words:
                 return "words"
             return "summary" if shorter else "reminders"
-
-
-def _tool_size(tool: ToolSpec) -> int:
-    return len(tool.name) + len(tool.description) + len(bytes(tool.parameters))
 
 
 def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[Portion, ...]:

@@ -22,7 +22,7 @@ class Conversation(Protocol):
         """Go over to another session."""
         ...
 
-    async def say(self, words: str, *, typed: str = "") -> None:
+    async def say(self, words: str, *, typed: str | None = None) -> None:
         """Words for the model. `typed` is what the person wrote of them, if not all."""
         ...
 

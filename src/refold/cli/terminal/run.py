@@ -125,7 +125,7 @@ class Conversation:
         await left.close()
         self.screen.say("A new session. The one before is kept.", "dim")
 
-    async def say(self, words: str, *, typed: str = "") -> None:
+    async def say(self, words: str, *, typed: str | None = None) -> None:
         await self._say(words, seen=True, typed=typed)
 
     async def go(self) -> None:
@@ -241,7 +241,7 @@ class Conversation:
         pictures: Sequence[Picture] = (),
         *,
         seen: bool = False,
-        typed: str = "",
+        typed: str | None = None,
     ) -> None:
         key = next(self._keys)
         found = with_pictures(words, self.session, self.screen, self.around.unread)
