@@ -49,7 +49,7 @@ class App:
         self, settings: Settings, paths: Paths, environ: Mapping[str, str], wishes: Wishes
     ) -> None:
         self.settings, self.paths, self.wishes = settings, paths, wishes
-        self._environ = environ
+        self.environ = environ
         self.directory = os.path.realpath(wishes.directory)
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
@@ -73,7 +73,7 @@ class App:
     @cached_property
     def skills(self) -> Catalogue:
         where, trusted = self.directory, self.briefing.trusted
-        return Catalogue(around(where, self.paths, self._environ, trusted=trusted))
+        return Catalogue(around(where, self.paths, self.environ, trusted=trusted))
 
     @cached_property
     def remembering(self) -> "Remembering":
@@ -189,4 +189,4 @@ class App:
             trust=self.wishes.trust,
             unread=self.workspace.files.unread,
         )
-        return Briefing(self.settings, self.paths, self._environ, ground)
+        return Briefing(self.settings, self.paths, self.environ, ground)

@@ -42,6 +42,13 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
     try:
         if found.resume is None and not found.continue_:
             app.models.check(app.model_of(View()))  # before there is a session to -c
+        typed = None if found.text == words else found.text
+        if found.text.lstrip().startswith("/"):
+            from refold.cli.expanding import expanded
+
+            meant = expanded(found.text, app)
+            if meant != found.text:
+                words, typed = words.replace(found.text, meant, 1), found.text
         id_, session = await open_session(app, found)
         async with session:
             app.models.check(app.model_of(session.view))
@@ -51,7 +58,6 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
                 async with anyio.create_task_group() as group:
                     group.start_soon(_tell_notices, app)
                     sent = (*shown, *_named(words, session, app))
-                    typed = None if found.text == words else found.text
                     said = _Said(words, sent, typed)
                     timed_out = await _turn(session, said, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:

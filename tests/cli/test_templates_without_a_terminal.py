@@ -1,0 +1,81 @@
+"""Templates and skills in `refold -p`, where nobody can be asked for what is missing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.journal import codec
+from refold.journal.events import Said
+
+
+def printed(
+    here: Path, text: str, piped: bytes = b""
+) -> tuple[subprocess.CompletedProcess[bytes], list[Said]]:
+    """What came of `refold -p TEXT`, and what was said to the model."""
+    (here / ".refold").mkdir()
+    (here / ".refold" / "skills.md").write_text(
+        "## /fix <file> <what>\nFix {what} in {file}, and nothing else.\n"
+    )
+    (here / "script").write_text('{"text": "Done."}\n')
+    home = here / "home"
+    done = subprocess.run(
+        [sys.executable, "-m", "refold", "-p", text, "--script", "script", "--trust"],
+        input=piped,
+        cwd=here,
+        env={**os.environ, "REFOLD_HOME": str(home)},
+        capture_output=True,
+        check=False,
+    )
+    lines = [
+        line
+        for journal in home.glob("sessions/*/events.jsonl")
+        for line in journal.read_bytes().splitlines()
+    ]
+    events = [entry.event for entry, _ in codec.decode(lines)]
+    return done, [event for event in events if isinstance(event, Said)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "typed"),
+    [
+        (
+            "/fix a.py the bug",
+            "Fix the bug in a.py, and nothing else.",
+            "/fix a.py the bug",
+        ),
+        ("/etc/hosts is wrong", "/etc/hosts is wrong", None),
+        ("/nothing of the kind", "/nothing of the kind", None),
+        ("/model x", "/model x", None),
+    ],
+)
+def test_a_template_is_said_with_its_slots_filled_and_other_words_as_they_are(
+    text: str, words: str, typed: str | None, tmp_path: Path
+) -> None:
+    done, said = printed(tmp_path, text)
+
+    assert done.stdout == b"Done.\n"
+    assert [(each.words, each.typed) for each in said] == [(words, typed)]
+
+
+def test_what_is_piped_in_stands_behind_it(tmp_path: Path) -> None:
+    _, (said,) = printed(tmp_path, "/fix a.py it", b"the log")
+
+    assert said.words == "Fix it in a.py, and nothing else.\n\nthe log"
+    assert said.typed == "/fix a.py it"
+
+
+def test_a_missing_argument_is_named_and_nothing_begins(tmp_path: Path) -> None:
+    done, said = printed(tmp_path, "/fix a.py")
+
+    assert (done.returncode, said) == (1, [])
+    assert b"/fix takes <file> <what>: what is missing" in done.stderr
+
+
+def test_a_skill_is_said_with_its_text(tmp_path: Path) -> None:
+    _, (said,) = printed(tmp_path, "/code-review src")
+
+    assert said.words.startswith("Use the skill code-review: src\n\n")
+    assert said.typed == "/code-review src"
