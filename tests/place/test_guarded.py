@@ -8,7 +8,7 @@ import pytest
 
 from refold.place.guards import Guards
 from refold.place.taken import harmless
-from refold.values.guarded import guarded
+from refold.values.guarded import KEYS, guarded
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,14 @@ def test_settings_of_git_are_harmless_if_nothing_runs_by_them(
     (tmp_path / "config").write_text(config)
 
     assert harmless(str(tmp_path / "config")) == is_harmless
+
+
+@pytest.mark.parametrize(
+    "path", [".claude/.env", ".vscode/.env.local", ".refold/id_rsa", ".git/.netrc", ".env"]
+)
+def test_keys_are_keys_wherever_they_lie_so_that_nobody_reads_them(path: str) -> None:
+    assert guarded(path.split("/")) == KEYS
+
+
+def test_what_lies_beside_keys_is_guarded_for_its_own_reason() -> None:
+    assert guarded([".claude", "settings.json"]) not in ("", KEYS)
