@@ -82,7 +82,7 @@ class _Found(Struct, frozen=True):
 
 
 class Briefing:
-    """`reload` it when a session is opened, or goes to work somewhere else."""
+    """Made anew when a session is opened, or goes to work somewhere else."""
 
     def __init__(
         self, settings: Settings, paths: Paths, environ: Mapping[str, str], ground: Ground
@@ -98,10 +98,6 @@ class Briefing:
     def trusted(self) -> str:
         """The folder, real path, in and below which what is found counts; "" if none does."""
         return self._look().trusted
-
-    def reload(self) -> None:
-        """Look again at what lies in the folders."""
-        self._found = None
 
     def check(self) -> None:
         """Raises `BadInput` where the settings name a preset that there is not."""

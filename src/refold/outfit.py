@@ -154,6 +154,7 @@ class Outfit:
             aide=None if hall.models.scripted else self._aide,
             budget=budget(settings),
             shares=shares(settings),
+            watches=settings.reminders,
         )
 
     @cached_property

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from refold.engine.policies.budget import telling, within
 from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import going_on
-from refold.engine.spending import Price, ask_beside, used
+from refold.engine.spending import Price, ask_beside
 from refold.engine.tracing import Trace
 from refold.engine.world import Aide, World
 from refold.errors import BadInput, ProviderError
@@ -32,6 +32,7 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
+from refold.journal.used import used
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Came, Delta, Request, Sent
 from refold.session.recorder import Recorder

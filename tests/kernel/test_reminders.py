@@ -222,7 +222,7 @@ EDIT = ("edit_file", '{"path": "a.txt", "old": "one", "new": "two"}')
 
 def working(place: Place, *lines: Line) -> World:
     house = {"files": place.files, "blobs": BlobsInMemory(), "directory": place.directory}
-    given = world(ScriptedProvider(*lines), policies=POLICIES, house=house)
+    given = world(ScriptedProvider(*lines), policies=POLICIES, house=house, watches=True)
     rules = (parse("read_file", "allow"), parse("edit_file", "allow"))
     facts = Facts(roots=(str(place.directory),), follow=place.files.real)
     return msgspec.structs.replace(
@@ -334,7 +334,7 @@ def test_nobody_looks_for_files_where_nobody_would_be_told() -> None:
         file = place.directory / "a.txt"
         file.write_text("one")
         given = working(place, [READ], "Read.", "Yes.")
-        silent = msgspec.structs.replace(given, policies=(converse,))
+        silent = msgspec.structs.replace(given, policies=(converse,), watches=False)
 
         between_turns(silent, store, lambda: file.write_text("two"))
 

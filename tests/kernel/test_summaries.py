@@ -13,7 +13,6 @@ from test_compaction import CONSTRAINT, a_look, compactions, talk, world
 
 from refold.engine.request import build_request
 from refold.engine.shrinking import Shares, freed, prunable
-from refold.engine.spending import used
 from refold.engine.world import Aide, World
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.journal.events import (
@@ -29,6 +28,7 @@ from refold.journal.events import (
 )
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
+from refold.journal.used import used
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
 from refold.testing.cuts import cut_at_each_wait

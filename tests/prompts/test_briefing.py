@@ -157,9 +157,10 @@ def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths
     briefing.text(Material(), NEVER)
     (project / "AGENTS.md").write_text("Use spaces.")
 
-    briefing.reload()
+    anew = brief(project, places, trust=True)
 
-    assert "Use spaces." in briefing.text(Material(), NEVER).system
+    assert "Use tabs." in briefing.text(Material(), NEVER).system
+    assert "Use spaces." in anew.text(Material(), NEVER).system
 
 
 # Trust. -------------------------------------------------------------------------------

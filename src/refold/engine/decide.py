@@ -51,6 +51,10 @@ class Shrink(Struct, frozen=True):
     wanted: bool = False  # by somebody, even if there is room
 
 
+# Why a talk is told shorter that nothing but a wish makes shorter.
+ASKED_FOR = "it was asked for"
+
+
 class TakeUp(Struct, frozen=True):
     """Let the model hear these words."""
 

@@ -13,7 +13,6 @@ import anyio
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import FilesFound
-from refold.journal.reminded import FILES
 from refold.place.port import Files
 
 _FILES = 100  # the newest that are looked at
@@ -25,9 +24,8 @@ async def look_elsewhere(world: World, record: Record) -> None:
     """Record which files somebody else has changed, where a turn begins."""
     view = record.view
     files = world.house.get("files")
-    told = any(policy.__name__ == FILES for policy in world.policies)
     begins = view.turn.seq and not view.turn.steps and view.turn.asking is None
-    if files is None or not told or not begins or not view.known.files:
+    if files is None or not world.watches or not begins or not view.known.files:
         return
     port: Files = files  # pyright: ignore[reportAssignmentType] - a port, by its name
     look = partial(changed_elsewhere, view.known.files, port)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.engine.measure import ratio, room, tokens
 from refold.journal.fold import View
-from refold.journal.talk import A_LINE, A_PICTURE, part_size
+from refold.journal.talk import A_LINE, A_PICTURE, message_size
 from refold.values.messages import Message, Spoken, ToolCall, ToolResult
 
 _MARK = "[left out: "
@@ -108,7 +108,7 @@ def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
     most = int(room(view, window_of(view, shares), shares.compact) * _KEPT)
     at, size, heard = len(messages), 0, False
     for start, end in _units(messages):
-        unit = sum(part_size(p) for s in messages[start:end] for p in s.message.parts)
+        unit = sum(message_size(s.message) for s in messages[start:end])
         if len(messages) - start > shares.messages and heard:
             break
         if size + unit > most:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.measure import tokens
@@ -17,35 +16,13 @@ from refold.engine.world import Aide, Record
 from refold.errors import ProviderError
 from refold.journal.events import Reserved, Settled
 from refold.journal.fold import View
+from refold.journal.used import budget_of, used
 from refold.provider.port import Came, Done, Request, Sent, TextDelta
 from refold.values.budget import Budget, Estimate
 from refold.values.usage import Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
 ANSWER = 8_192  # tokens of an answer, where no limit is set
-
-
-class Used(Struct, frozen=True):
-    """What a turn has used up and set aside. `tokens` are those that no cache had."""
-
-    dollars: float = 0.0
-    tokens: int = 0
-    calls: int = 0
-    seconds: float = 0.0
-    priced: bool = True  # are all prices known?
-
-
-def used(view: View) -> Used:
-    turn = view.turn
-    spent, held = turn.spent, [estimate for _, estimate in turn.held]
-    usage = spent.usage
-    return Used(
-        dollars=spent.dollars + sum(e.dollars or 0.0 for e in held),
-        tokens=usage.fresh + usage.cache_write + usage.output + sum(e.tokens for e in held),
-        calls=spent.answers + len(held),
-        seconds=max(0.0, turn.now - turn.began),
-        priced=not spent.unpriced and all(e.dollars is not None for e in held),
-    )
 
 
 def used_up(view: View, budget: Budget) -> str:
@@ -84,12 +61,7 @@ def estimate(view: View, price: Price) -> Estimate:
     size, last = tokens(view), view.account.last
     cached = min(size, last.input) if last.cached else 0
     usage = Usage(fresh=size - cached, cached=cached, output=briefed.output or ANSWER)
-    return Estimate(price(briefed.model, usage), usage.fresh + usage.output)
-
-
-def budget_of(view: View, settled: Budget) -> Budget:
-    """A person's own choice in this session, or that of the settings."""
-    return view.rights.budget or settled
+    return Estimate(price(briefed.model, usage), usage.uncached)
 
 
 async def ask_beside(
@@ -108,11 +80,9 @@ async def ask_beside(
     def set_aside(view: View) -> tuple[Reserved, ...]:
         nonlocal at
         at = view.seq + 1
-        own = budget_of(view, budget)
-        over = view.turn.seq and used_up(view, own)
-        if over:
+        if view.turn.seq and used_up(view, budget_of(view, budget)):
             return ()
-        return (Reserved(purpose, aide.model, dollars, usage.fresh + usage.output),)
+        return (Reserved(purpose, aide.model, dollars, usage.uncached),)
 
     if not await record.weigh(set_aside, by="agent"):
         raise ProviderError("the budget of this turn is used up")

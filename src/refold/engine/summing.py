@@ -12,7 +12,6 @@ from refold.engine.carried import CARRIED, carried
 from refold.engine.decide import Shrink
 from refold.engine.measure import ratio
 from refold.engine.shrinking import (
-    Cut,
     carried_room,
     crowded,
     cut,
@@ -25,7 +24,7 @@ from refold.engine.world import Aide, Record, World
 from refold.errors import ProviderError
 from refold.journal.events import Compacted
 from refold.journal.fold import View
-from refold.journal.talk import part_size
+from refold.journal.talk import message_size
 from refold.prompts.summary import asked_for, summary_prompt
 from refold.provider.port import Request
 from refold.values.log import Log
@@ -108,7 +107,7 @@ async def _summed_up(action: Shrink, world: World, record: Record) -> Compacted:
         summary,
         dropped=len(old),
         before=size,
-        after=len(told) + len(summary) + _size_after(stay, found),
+        after=len(told) + len(summary) + _size(stay) - shorter_by(view, found.results),
     )
 
 
@@ -132,7 +131,7 @@ async def _summary(
         return before, str(error)
     if not text:
         return before, "the summary was empty"
-    if len(text) > min(sum(map(_size, old)), 4 * room):
+    if len(text) > min(_size(old), 4 * room):
         return before, "the summary was longer than what it stands for"
     return _tagged(text), ""
 
@@ -216,14 +215,5 @@ def _cut(text: str, longest: int) -> str:
     return f"{text[:half]} … {text[-half:]}"
 
 
-def _size(spoken: Spoken) -> int:
-    return sum(map(part_size, spoken.message.parts))
-
-
-def _size_after(stay: tuple[Spoken, ...], found: Cut) -> int:
-    lines = dict(found.results)
-    whole = sum(map(_size, stay))
-    results = (p for s in stay for p in s.message.parts if isinstance(p, ToolResult))
-    return whole - sum(
-        len(r.text) - len(lines[r.call_id]) for r in results if r.call_id in lines
-    )
+def _size(messages: tuple[Spoken, ...]) -> int:
+    return sum(message_size(each.message) for each in messages)

@@ -74,6 +74,7 @@ class World(Struct, frozen=True):
     aide: Callable[[], Aide] | None = None  # None: the model of the talk itself
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
     shares: Shares = Shares()
+    watches: bool = False  # what others did to known files, when a turn begins
     album: Album = field(default_factory=Album)
     agent: str = ""  # who works, by name
     deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest

@@ -116,7 +116,7 @@ def apply(talk: Talk, entry: Entry) -> Talk:
         case ModelFailed(shown=shown) if shown:
             return _plus(talk, entry.seq, Message("assistant", (Text(shown),)))
         case Briefed():
-            return replace(talk, briefed=entry.event, told=told_size(entry.event))
+            return replace(talk, briefed=entry.event, told=_told_size(entry.event))
         case CompactAsked() | Compacted():
             return _shorter(talk, entry.event, entry.seq)
         case Judged() | Answered() | Started() | Ended():
@@ -189,14 +189,14 @@ def _shorter(talk: Talk, event: CompactAsked | Compacted, seq: int) -> Talk:
     if isinstance(event, CompactAsked):
         return replace(talk, wanted=event)
     messages = shorter(talk.messages, event, seq)
-    size = sum(sum(map(part_size, s.message.parts)) for s in messages)
+    size = sum(message_size(s.message) for s in messages)
     results = sum(_in_results(s.message) for s in messages)
     pictures = pictures_in(messages)
     told = replace(talk, messages=messages, pictures=pictures, size=size, results=results)
     return replace(told, wanted=None, shrunk=size)
 
 
-def told_size(briefed: Briefed) -> int:
+def _told_size(briefed: Briefed) -> int:
     """Characters that the model is told besides the talk."""
     return len(briefed.system) + sum(map(tool_size, briefed.tools))
 
@@ -229,7 +229,7 @@ def _plus(talk: Talk, seq: int, message: Message) -> Talk:
         talk,
         messages=talk.messages.plus(Spoken(seq, message)),
         pictures=(*talk.pictures, *(b for b in shown if b not in talk.pictures)),
-        size=talk.size + sum(map(part_size, message.parts)),
+        size=talk.size + message_size(message),
         results=talk.results + _in_results(message),
     )
 
@@ -237,6 +237,11 @@ def _plus(talk: Talk, seq: int, message: Message) -> Talk:
 def _in_results(message: Message) -> int:
     results = (p for p in message.parts if isinstance(p, ToolResult))
     return sum(max(0, len(r.text) - A_LINE) for r in results)
+
+
+def message_size(message: Message) -> int:
+    """Characters of it that the model reads."""
+    return sum(map(part_size, message.parts))
 
 
 def part_size(part: Part) -> int:

@@ -14,7 +14,7 @@ import anyio
 from msgspec import Struct
 
 from refold.engine.calls import NOBODY
-from refold.engine.decide import Shrink
+from refold.engine.decide import ASKED_FOR, Shrink
 from refold.engine.elsewhere import look_elsewhere
 from refold.engine.loop import run_turn
 from refold.engine.summing import shrink
@@ -51,7 +51,6 @@ class Manners(Struct, frozen=True):
 
 
 PLAIN = Manners()
-_ASKED_FOR = "it was asked for"
 
 
 class Session:
@@ -160,7 +159,7 @@ class Session:
                 view = await self.record.open()
                 if not view.talk.messages:
                     return False
-                action = Shrink(kind, _ASKED_FOR, focus, wanted=True)
+                action = Shrink(kind, ASKED_FOR, focus, wanted=True)
                 world = self._outfit(self.view)
                 await shrink(action, world, self.record, "person")
             finally:

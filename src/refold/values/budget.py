@@ -18,10 +18,5 @@ class Estimate(Struct, frozen=True):
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
 
-    def __add__(self, other: "Estimate") -> "Estimate":
-        known = (self.dollars, other.dollars)
-        dollars = None if None in known else sum(filter(None, known))
-        return Estimate(dollars, self.tokens + other.tokens)
-
 
 NO_LIMIT = Budget()

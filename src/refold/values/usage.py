@@ -21,6 +21,11 @@ class Usage(Struct, frozen=True):
     def input(self) -> int:
         return self.fresh + self.cached + self.cache_write
 
+    @property
+    def uncached(self) -> int:
+        """What no cache had, and the answer: what a price has to be paid for in full."""
+        return self.fresh + self.cache_write + self.output
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.fresh + other.fresh,

@@ -6,19 +6,15 @@ Setting it and holding to it are other rooms' business: the inbox's, the engine'
 from collections.abc import Iterator
 
 from refold.journal.fold import View
+from refold.journal.used import budget_of, used
 from refold.values.budget import NO_LIMIT, Budget
 from refold.views.counts import dollars, duration, tokens
 from refold.views.styled import Line, line
 
 
-def in_force(view: View, settled: Budget) -> Budget:
-    """What a person chose in this session, or what the settings say."""
-    return settled if view.rights.budget is None else view.rights.budget
-
-
 def budget_lines(view: View, settled: Budget) -> list[Line]:
     """`settled` is what the settings say."""
-    budget = in_force(view, settled)
+    budget = budget_of(view, settled)
     if budget == NO_LIMIT:
         return [
             line("No budget: a turn may use up whatever it needs. /budget USD sets one.")
@@ -39,28 +35,25 @@ def budget_document(budget: Budget) -> dict[str, object]:
 
 
 def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
-    spent, held = view.turn.spent, [each for _, each in view.turn.held]
-    usage = spent.usage
+    spent, now = view.turn.spent, used(view)
     if budget.dollars is not None:
-        waits = sum(each.dollars or 0.0 for each in held)
-        left = max(0.0, budget.dollars - spent.dollars - waits)
-        used = f"{dollars(spent.dollars)} used{_held(dollars(waits), waits)}"
+        left = max(0.0, budget.dollars - now.dollars)
+        held = _held(dollars(now.waiting_dollars), now.waiting_dollars)
         more = ", and more whose price is not known" if spent.unpriced else ""
-        yield _row(dollars(budget.dollars), f"{used}{more}, {dollars(left)} left", turn)
+        said = f"{dollars(spent.dollars)} used{held}{more}, {dollars(left)} left"
+        yield _row(dollars(budget.dollars), said, turn)
     if budget.tokens is not None:
-        count = usage.fresh + usage.cache_write + usage.output
-        waits = sum(each.tokens for each in held)
-        left = max(0, budget.tokens - count - waits)
-        used = f"{tokens(count)} used{_held(tokens(waits), waits)}, {tokens(left)} left"
+        left = max(0, budget.tokens - now.tokens)
+        held = _held(tokens(now.waiting_tokens), now.waiting_tokens)
+        said = f"{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
         what = "tokens that no cache had, where a price is not known"
-        yield _row(f"{tokens(budget.tokens)} {what}", used, turn)
+        yield _row(f"{tokens(budget.tokens)} {what}", said, turn)
     if budget.calls is not None:
-        left = max(0, budget.calls - spent.answers - len(held))
-        yield _row(
-            f"{budget.calls} model calls", f"{spent.answers} made, {left} left", turn
-        )
+        left = max(0, budget.calls - now.calls)
+        said = f"{spent.answers} made, {left} left"
+        yield _row(f"{budget.calls} model calls", said, turn)
     if budget.seconds is not None:
-        took = f"{duration(view.turn.now - view.turn.began)} so far"
+        took = f"{duration(now.seconds)} so far"
         yield _row(duration(budget.seconds), took, turn if view.turn.seq else "")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from refold.journal.events import Compacted
 from refold.journal.fold import View
-from refold.journal.talk import told_size
 from refold.views.cells import cut
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
@@ -57,7 +56,7 @@ def not_heard(view: View) -> str:
 
 def _percent(size: int, view: View, assumed: int) -> str:
     window = view.talk.briefed.window or assumed
-    told = (size + told_size(view.talk.briefed)) / view.talk.ratio
+    told = (size + view.talk.told) / view.talk.ratio
     return f"{round(100 * told / window)}%"
 
 

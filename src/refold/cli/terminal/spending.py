@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from refold.cli.terminal.conversing import Conversation
 from refold.errors import BadInput
+from refold.journal.used import budget_of
 from refold.values.budget import NO_LIMIT, Budget
-from refold.views.budget import budget_lines, in_force
+from refold.views.budget import budget_lines
 from refold.views.counts import window
 from refold.views.spending import spending, spending_lines
 
@@ -33,7 +34,7 @@ async def budget(here: Conversation, rest: str) -> None:
     settled = here.around.budget
     if rest:
         await here.session.inbox.set_budget(
-            wanted(rest, in_force(here.session.view, settled))
+            wanted(rest, budget_of(here.session.view, settled))
         )
     here.screen.lines(budget_lines(here.session.view, settled))
 

@@ -1,8 +1,9 @@
 """A turn ends when its budget is used up, and the model is told while there is still some."""
 
 from refold.engine.decide import EndTurn, Note, Policy
-from refold.engine.spending import budget_of, left, used, used_up
+from refold.engine.spending import left, used_up
 from refold.journal.fold import View
+from refold.journal.used import budget_of, used
 from refold.values.budget import Budget
 
 _TOLD_AT = (0.5, 0.25, 0.1)  # of it are left

@@ -4,7 +4,7 @@ In batches, for each time a provider has to read all of it anew. What a person o
 model asked for is done at once; and so is what a provider refused to read.
 """
 
-from refold.engine.decide import Policy, Shrink
+from refold.engine.decide import ASKED_FOR, Policy, Shrink
 from refold.engine.measure import ratio, room, tokens
 from refold.engine.shrinking import Shares, freed, prunable, pruned_at_most, window_of
 from refold.journal.fold import View
@@ -21,7 +21,7 @@ def compacting(shares: Shares) -> Policy:
             return None
         if talk.wanted is not None:
             kind, focus = talk.wanted.kind, talk.wanted.focus
-            return Shrink(kind, "it was asked for", focus, wanted=True)
+            return Shrink(kind, ASKED_FOR, focus, wanted=True)
         if view.turn.too_long and view.turn.asking is None and not view.turn.shrunk:
             return Shrink(
                 "full", f"it was refused as too long: {view.turn.too_long}", wanted=True

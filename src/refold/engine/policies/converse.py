@@ -1,6 +1,7 @@
 """The plain agent: answer calls, hear words, ask; end when nothing is called."""
 
 from refold.engine.decide import Action, AskModel, EndTurn, RunCalls, TakeUp
+from refold.engine.policies.last_word import is_last_word
 from refold.journal.fold import View
 
 
@@ -19,10 +20,8 @@ def converse(view: View) -> Action | None:
 
 def _end(view: View) -> EndTurn | None:
     """An answer that calls nothing ends the turn, unless words came since."""
-    last, messages = view.turn.last, view.talk.messages
+    last = view.turn.last
     if last is not None and last.stop == "refused":
         why = f": {last.why}" if last.why else ""
         return EndTurn("failed", f"the model refused to answer{why}")
-    if last is None or last.stop == "length" or messages[-1].message.role != "assistant":
-        return None
-    return EndTurn("answered")
+    return EndTurn("answered") if is_last_word(view) else None

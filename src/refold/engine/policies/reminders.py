@@ -24,11 +24,11 @@ def reminding(every: int = 10) -> tuple[Policy, ...]:
     """Of todos: when a turn begins, and when `every` answers have not touched them."""
 
     def open_todos(view: View) -> Note | None:
-        lines = [f"- [{t.status}] {_tame(t.subject)}" for t in view.talk.todos if t.open]
         begins = not view.turn.steps and TODOS not in view.turn.noted
-        if not lines or not (begins or view.reminded.todos >= every):
+        if not (begins or view.reminded.todos >= every):
             return None
-        return Note(OPEN_TODOS.format(todos=_listed(lines)))
+        lines = [f"- [{t.status}] {_tame(t.subject)}" for t in view.talk.todos if t.open]
+        return Note(OPEN_TODOS.format(todos=_listed(lines))) if lines else None
 
     return (changed_files, open_todos)
 

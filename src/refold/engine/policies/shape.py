@@ -7,6 +7,7 @@ what came. An answer that does not fit goes back to the model with what is wrong
 from msgspec import Raw
 
 from refold.engine.decide import EndTurn, Policy, Reject
+from refold.engine.policies.last_word import is_last_word
 from refold.journal.fold import View
 from refold.values.schema import Schema
 
@@ -42,5 +43,4 @@ def _ends(view: View) -> bool:
         return False
     if view.turn.final is not None:
         return True
-    whole = last.stop not in ("length", "refused") and not last.message.calls
-    return whole and view.talk.messages[-1].message.role == "assistant"
+    return is_last_word(view) and last.stop != "refused" and not last.message.calls

@@ -6,6 +6,7 @@ The warning and the summary can each be switched off.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy
+from refold.engine.policies.last_word import is_last_word
 from refold.journal.fold import View
 
 WRAP_UP = (
@@ -41,11 +42,8 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
 
 def _would_go_on(view: View) -> bool:
     """Is the newest answer not the turn's last word?"""
-    last, messages = view.turn.last, view.talk.messages
     steered = any(words.said.when == "now" for words in view.talk.unheard)
-    if last is None or last.stop == "length" or steered:
-        return True
-    return not messages or messages[-1].message.role != "assistant"
+    return steered or not is_last_word(view)
 
 
 def going_on(view: View) -> Note | None:
