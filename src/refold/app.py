@@ -7,8 +7,9 @@ imported where it is used, because every start pays for what stands at the top.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold import __version__
@@ -23,7 +24,7 @@ from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
 from refold.memory.pending import Pending
-from refold.memory.project import filed_under, project_of, written
+from refold.memory.project import kept_in, project_of, written
 from refold.models import Models
 from refold.outfit import Around, Hall, Outfit, agent_of, model_of
 from refold.permissions.facts import Facts
@@ -33,6 +34,8 @@ from refold.policies import policies
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.skills.catalogue import Catalogue
+from refold.skills.places import Around as SkillsAround
+from refold.skills.shortcuts import Shortcuts
 from refold.tools.builtin import builtin
 from refold.values.rights import Mode
 from refold.wishes import Wishes
@@ -72,8 +75,16 @@ class App:
 
     @cached_property
     def skills(self) -> Catalogue:
-        where, trusted = self.directory, self.briefing.trusted
-        return Catalogue(around(where, self.paths, self.environ, trusted=trusted))
+        return Catalogue(self._around)
+
+    def shortcuts(self, taken: Collection[str]) -> Shortcuts:
+        """What `/name words` stands for here; `taken` are the names of commands."""
+        return Shortcuts(self.skills, self._around, taken)
+
+    @cached_property
+    def _around(self) -> SkillsAround:
+        trusted = self.briefing.trusted
+        return around(self.directory, self.paths, self.environ, trusted=trusted)
 
     @cached_property
     def remembering(self) -> "Remembering":
@@ -154,8 +165,11 @@ class App:
     def put_down(self, session: str) -> None:
         """Notes are to be made of this session when it has been left."""
         if self.learns:
-            folder = self.paths.data / "projects" / filed_under(project_of(self.directory))
-            Pending(folder / "pending").put(session)
+            Pending(kept_in(self.paths.data, self._project)).put(session)
+
+    @cached_property
+    def _project(self) -> Path:
+        return project_of(self.directory)
 
     async def aclose(self) -> None:
         await self.models.aclose()
@@ -166,7 +180,7 @@ class App:
         record = Recorder(store, masks=self.models.masks, durable=durable)
         # Each session has its own look: what another finds must not change its words.
         briefing = self._briefing() if self._opened else self.briefing
-        notes = written(self.paths.data, self.directory)
+        notes = written(self.paths.data, self.directory, self._project)
         here = Around(briefing, self.skills, lambda: self.remembering, notes)
         outfit = Outfit(self._hall, here, record, id_, self.snapshots(id_))
         self._opened = outfit

@@ -21,7 +21,7 @@ from refold.engine.tracing import Trace
 from refold.engine.world import Aide, World
 from refold.errors import BadInput
 from refold.journal.fold import View
-from refold.models import SCRIPT, Models
+from refold.models import SCRIPT, Models, Traits
 from refold.place.port import Snapshots
 from refold.policies import budget, policies, shares
 from refold.prompts import parts
@@ -93,29 +93,12 @@ class Outfit:
         self._id = id_
         self._policies: dict[int, tuple[Policy, ...]] = {}
 
-    def told(self, view: View) -> Told:
-        """The system text of the next turn, and what of it had no room."""
-        agent, wishes = agent_of(view), self._hall.wishes
-        traits = self._hall.models.traits(model_of(self._hall.models, view, agent))
-        material = Material(
-            preset=self._hall.settings.preset,
-            prompt=agent.prompt,
-            own=wishes.own_system,
-            memory=self._memory if agent.memory else "",
-            # A small model has no way to read one.
-            skills=self._listed(traits.window) if agent.skills and not traits.small else "",
-            more=wishes.more_system,
-            schema=wishes.schema,
-            small=traits.small,
-            window=traits.window,
-        )
-        return self._around.briefing.text(material, view.talk.briefed)
-
     def notices(self) -> tuple[str, ...]:
         """What a person has to be told of this session: what has no room, or is gone."""
-        view = self._record.view
-        told, agent = self.told(view).notices, view.about.agent
-        now, preset = agent_of(view), self._hall.settings.preset
+        view, models = self._record.view, self._hall.models
+        agent, now, preset = view.about.agent, agent_of(view), self._hall.settings.preset
+        traits = models.traits(model_of(models, view, now))
+        told = self._told(now, traits, view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
         unused = unused_preset(now, preset if preset != Settings().preset else "")
         return (*told, *filter(None, (gone, unused)))
@@ -126,7 +109,7 @@ class Outfit:
         name = model_of(hall.models, view, agent)
         traits = hall.models.traits(name)
         given = tools_of(agent, self._tools)
-        told = self.told(view)
+        told = self._told(agent, traits, view)
         return World(
             provider=hall.models.provider(name, in_words=agent.acting == "text"),
             tools=traits.tools(given.active),
@@ -156,6 +139,23 @@ class Outfit:
             shares=shares(settings),
             watches=settings.reminders,
         )
+
+    def _told(self, agent: Profile, traits: Traits, view: View) -> Told:
+        """The system text of the next turn, and what of it had no room."""
+        wishes = self._hall.wishes
+        material = Material(
+            preset=self._hall.settings.preset,
+            prompt=agent.prompt,
+            own=wishes.own_system,
+            memory=self._memory if agent.memory else "",
+            # A small model has no way to read one.
+            skills=self._listed(traits.window) if agent.skills and not traits.small else "",
+            more=wishes.more_system,
+            schema=wishes.schema,
+            small=traits.small,
+            window=traits.window,
+        )
+        return self._around.briefing.text(material, view.talk.briefed)
 
     @cached_property
     def _house(self) -> Mapping[str, object]:

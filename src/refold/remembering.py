@@ -92,7 +92,7 @@ class Remembering:
         self.directory = os.path.realpath(directory)
         self.memory = Memory(data, project_of(directory))
         self.home, self._masks = home, masks or Masks()
-        self.pending = Pending(self.memory.folder / "pending")
+        self.pending = Pending(self.memory.folder)
 
     def told(self, *, trusted: bool) -> str:
         """The part of the system text that tells the notes. Never raises.

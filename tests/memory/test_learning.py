@@ -227,7 +227,7 @@ def test_a_session_is_put_down_until_it_was_read(place: Workplace) -> None:
 
 
 def test_a_session_that_cannot_be_read_is_let_go_after_three_tries(tmp_path: Path) -> None:
-    pending = Pending(tmp_path / "a" / "b" / "pending")
+    pending = Pending(tmp_path / "a" / "b")
     pending.put("one")
 
     tries = [pending.try_("one") for _ in range(4)]
@@ -237,7 +237,7 @@ def test_a_session_that_cannot_be_read_is_let_go_after_three_tries(tmp_path: Pat
 
 
 def test_only_one_process_works_them_off(tmp_path: Path) -> None:
-    pending = Pending(tmp_path / "a" / "b" / "pending")
+    pending = Pending(tmp_path / "a" / "b")
     pending.put("one")
 
     with pending.alone() as first, pending.alone() as second:
@@ -355,7 +355,7 @@ def test_nobody_who_comes_back_waits_for_notes(place: Workplace) -> None:
 
 def test_where_no_try_can_be_noted_none_is_given_up(tmp_path: Path) -> None:
     pending = Pending(tmp_path)
-    (tmp_path / "a").mkdir()  # as on a full disk: it cannot be written to
+    (tmp_path / "pending" / "a").mkdir(parents=True)  # as on a full disk: it cannot be written to
 
     assert [pending.try_("a") for _ in range(5)] == [True] * 5
     assert pending.sessions() == ["a"]

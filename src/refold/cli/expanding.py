@@ -3,8 +3,6 @@
 import re
 
 from refold.app import App
-from refold.skills.shortcuts import Shortcuts
-from refold.workspace import around
 
 _SHORTCUT = re.compile(r"/([\w:-]+)(?:\s+(.*))?", re.DOTALL)
 
@@ -19,8 +17,7 @@ def expanded(text: str, app: App) -> str:
         return text
     from refold.cli.terminal.commands import names
 
-    where = around(app.directory, app.paths, app.environ, trusted=app.briefing.trusted)
-    shortcuts, name = Shortcuts(app.skills, where, names()), found[1]
+    shortcuts, name = app.shortcuts(names()), found[1]
     if shortcuts.find(name) is None:
         return text
     return shortcuts.expanded(name, found[2] or "", {})

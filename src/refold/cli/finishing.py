@@ -130,4 +130,4 @@ def opened(
     here = load_here(directory, places, environ, {})
     wishes = Wishes(directory=directory, model=model, attended=False)
     app = App(here.settings, places, environ, wishes)
-    return app, Remembering(places.data, directory, app.home, app.models.masks)
+    return app, app.remembering

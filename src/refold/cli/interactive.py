@@ -23,8 +23,6 @@ from refold.journal.fold import View
 from refold.policies import budget
 from refold.remembering import Learned
 from refold.session.session import Session
-from refold.skills.shortcuts import Shortcuts
-from refold.workspace import around as skills_around
 
 _SINCE = {"changed": ", changed since you saw them"}
 MENDED = "the journal was damaged at its end; lost: {lost}"
@@ -108,9 +106,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
     def presets() -> list[tuple[str, str]]:
         return [(each.name, each.description) for each in app.briefing.presets()[0]]
 
-    trusted = app.briefing.trusted
-    places = skills_around(app.directory, app.paths, os.environ, trusted=trusted)
-    shortcuts = Shortcuts(app.skills, places, names())
+    shortcuts = app.shortcuts(names())
     lost_words = (MENDED.format(lost=lost),) if lost else ()
     return Surroundings(
         model=app.model_of(view),

@@ -17,8 +17,10 @@ OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go
 
 
 class Pending:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    """`project` is the directory of what is remembered of it."""
+
+    def __init__(self, project: Path) -> None:
+        self._folder = project / "pending"
 
     def put(self, session: str) -> None:
         with suppress(OSError):

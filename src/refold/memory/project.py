@@ -9,6 +9,7 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
+NOTES = "memory.md"
 _LONGEST = 40  # letters of a name that a person can read
 
 
@@ -31,16 +32,25 @@ def filed_under(project: Path) -> str:
     return f"{name or 'root'}-{key}"
 
 
-def written(data: Path, directory: str | Path) -> bool:
+def kept_in(data: Path, project: Path) -> Path:
+    """The directory of what is remembered of this project."""
+    return data / "projects" / filed_under(project)
+
+
+def written(data: Path, directory: str | Path, project: Path) -> bool:
     """Are there any notes that a session in `directory` could be told?"""
-    project = project_of(directory)
     folders = (Path(os.path.realpath(directory)), project)
     places = (
-        data / "profile.md",
-        data / "projects" / filed_under(project) / "memory.md",
-        *(folder / ".agent" / "memory.md" for folder in folders),
+        profile_in(data),
+        kept_in(data, project) / NOTES,
+        *(folder / ".agent" / NOTES for folder in folders),
     )
     return any(os.path.lexists(place) for place in places)
+
+
+def profile_in(data: Path) -> Path:
+    """The file of what is remembered of the person, whatever the project."""
+    return data / "profile.md"
 
 
 def _main_tree(mark: Path) -> Path | None:

@@ -22,7 +22,7 @@ from refold.errors import BadInput
 from refold.memory import files, page, state
 from refold.memory.grounding import normal
 from refold.memory.page import Line, Page, Section
-from refold.memory.project import filed_under
+from refold.memory.project import NOTES, kept_in, profile_in
 from refold.memory.state import CHANGES, Change, Forgotten, Origin, State
 
 Whose: TypeAlias = Literal["project", "person"]
@@ -53,11 +53,11 @@ class Memory:
 
     def __init__(self, data: Path, project: Path) -> None:
         self.data, self.project = data, project
-        self.folder = data / "projects" / filed_under(project)
+        self.folder = kept_in(data, project)
         self._forgotten = data / "forgotten.json"
 
     def file(self, whose: Whose) -> Path:
-        return self.data / "profile.md" if whose == "person" else self.folder / "memory.md"
+        return profile_in(self.data) if whose == "person" else self.folder / NOTES
 
     def page(self, whose: Whose) -> Page:
         return page.read(files.content(self.file(whose)))
