@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.config.folders import Folders
 from refold.config.here import untrusted
-from refold.config.paths import Paths
+from refold.config.paths import Paths, home
 from refold.config.settings import Settings
 from refold.journal.events import Briefed
 from refold.permissions.facts import Facts
@@ -88,7 +88,7 @@ class Briefing:
         self, settings: Settings, paths: Paths, environ: Mapping[str, str], ground: Ground
     ) -> None:
         self._settings, self._paths, self._ground = settings, paths, ground
-        self._home = os.path.realpath(environ.get("HOME") or "/")
+        self._home = home(environ)
         self._directory = ground.roots[0]
         self.root = root_of(self._directory)
         self._own = tuple(map(os.path.realpath, (paths.config, paths.data, paths.state)))

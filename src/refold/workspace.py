@@ -5,7 +5,6 @@ facts that calls are judged by. What is judged how is the business of `permissio
 """
 
 import os
-import pwd
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,7 +14,7 @@ from threading import Thread
 from msgspec import Struct
 
 from refold.config.folders import Folders
-from refold.config.paths import Paths
+from refold.config.paths import Paths, home
 from refold.config.rules import rules_of
 from refold.config.settings import Settings
 from refold.errors import BadInput
@@ -181,15 +180,6 @@ def checkpoints(
     """Where the files of these directories are kept for this session."""
     ours = (paths.config, paths.data, paths.state)
     return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
-
-
-def home(environ: Mapping[str, str]) -> str:
-    """The person's home directory, links followed."""
-    try:
-        found = environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:
-        found = "/"
-    return os.path.realpath(found)
 
 
 def around(

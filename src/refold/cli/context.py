@@ -8,7 +8,7 @@ import msgspec
 
 from refold.cli.opening import here
 from refold.cli.out import write
-from refold.cli.reading import folded, named
+from refold.cli.reading import add_session, folded, named
 from refold.cli.subparsers import Subparsers
 from refold.config.here import load_here
 from refold.config.paths import paths
@@ -19,10 +19,7 @@ from refold.views.styled import bare
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("context", help="what fills the model's window, by part")
-    about = (
-        "a session, or the beginning of its id; without it, the newest of this directory"
-    )
-    parser.add_argument("id", nargs="?", default="last", metavar="ID", help=about)
+    add_session(parser)
     parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 

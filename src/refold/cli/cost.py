@@ -7,7 +7,7 @@ from argparse import Namespace
 import msgspec
 
 from refold.cli.out import write
-from refold.cli.reading import entries, named
+from refold.cli.reading import add_session, entries, named
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.journal.home import Home
@@ -19,10 +19,7 @@ _ROOM = 100  # cells of a line where nobody says how many there are
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("cost", help="what a session has cost")
-    about = (
-        "a session, or the beginning of its id; without it, the newest of this directory"
-    )
-    parser.add_argument("id", nargs="?", default="last", metavar="ID", help=about)
+    add_session(parser)
     parser.add_argument("--turns", action="store_true", help="turn by turn, too")
     parser.add_argument("--json", action="store_true", help="as one JSON document")
 

@@ -1,5 +1,6 @@
 """A session's journal, read without its pen: for doors that only show or judge it."""
 
+from argparse import ArgumentParser
 from collections.abc import Iterator
 
 from refold.cli.opening import here
@@ -9,6 +10,14 @@ from refold.journal.events import Entry
 from refold.journal.fold import View, fold
 from refold.journal.home import Home, Session
 from refold.journal.reader import Reader
+
+
+def add_session(parser: ArgumentParser) -> None:
+    """The session that a command is about: `found.id`, for `named`."""
+    about = (
+        "a session, or the beginning of its id; without it, the newest of this directory"
+    )
+    parser.add_argument("id", nargs="?", default="last", metavar="ID", help=about)
 
 
 def named(home: Home, text: str) -> Session:

@@ -6,8 +6,8 @@ Which key is used where there are several is `keys`' business.
 import re
 from pathlib import Path
 
-from refold.config.private import write
 from refold.errors import BadInput
+from refold.place.private import write
 
 
 def read(file: Path) -> dict[str, str]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from refold.config.layers import Layer, Origin
-from refold.config.private import write
 from refold.config.project import Project
 from refold.config.written import as_toml
 from refold.errors import BadInput
 from refold.permissions.rules import parse
+from refold.place.private import open_lock, write
 from refold.values.below import below
 from refold.values.rights import Verdict
 
@@ -181,9 +181,7 @@ class Folders:
     @contextmanager
     def _alone(self) -> Generator[None]:
         """While two processes change the file, neither loses what the other wrote."""
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = self._file.with_name(f".{self._file.name}.lock")
-        opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        opened = open_lock(self._file.with_name(f".{self._file.name}.lock"))
         try:
             fcntl.flock(opened, fcntl.LOCK_EX)
             yield

@@ -4,6 +4,7 @@
 the XDG base directory specification puts them.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def paths(environ: Mapping[str, str]) -> Paths:
         _xdg(environ, "XDG_DATA_HOME", ".local/share"),
         _xdg(environ, "XDG_STATE_HOME", ".local/state"),
     )
+
+
+def home(environ: Mapping[str, str]) -> str:
+    """The person's home directory, links followed."""
+    import pwd  # only who has no HOME needs it
+
+    try:
+        found = environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        found = "/"
+    return os.path.realpath(found)
 
 
 def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:

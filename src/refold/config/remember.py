@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from refold.config.credentials import quoted
-from refold.config.private import write
 from refold.errors import BadInput
+from refold.place.private import write
 
 # `main` in the table [models], before the next table begins.
 _MAIN = re.compile(

@@ -4,10 +4,11 @@ import fcntl
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from refold.errors import BadInput
+from refold.place.private import open_lock, write
 
 LARGEST = 256 * 1024  # bytes; a person may write more than is told, but not this
 _PATIENCE = 5.0  # seconds that a lock is waited for: who has it needs a moment
@@ -33,22 +34,8 @@ def replace(file: Path, text: str) -> None:
 
     Only the person can read it. A link that they put in its place stays one.
     """
-    file = file.resolve()
-    temporary = file.with_name(f".{file.name}.new")
     try:
-        _directory(file.parent)
-        temporary.unlink(missing_ok=True)  # a crash may have left one
-        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(opened, "w", encoding="utf-8") as out:
-                out.write(text)
-                out.flush()
-                os.fsync(out.fileno())
-            temporary.replace(file)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        write(file, text)
     except OSError as error:
         raise BadInput(f"{file} cannot be written: {error.strerror or error}") from error
 
@@ -60,9 +47,7 @@ def alone(lock: Path, patience: float = _PATIENCE) -> Generator[None]:
     Raises `BadInput` where it cannot be had in time: somebody may be stopped with it.
     """
     try:
-        _directory(lock.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        opened = os.open(lock, flags, 0o600)
+        opened = open_lock(lock)
     except OSError as error:
         raise BadInput(f"{lock} cannot be opened: {error.strerror}") from error
     try:
@@ -84,9 +69,3 @@ def _taken(opened: int, lock: Path, until: float) -> None:
             time.sleep(_LOOK_AGAIN)
         else:
             return
-
-
-def _directory(directory: Path) -> None:
-    missing = [each for each in (directory, *directory.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from refold.place.private import make_directories
+
 TRIES = 3
 OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go
 
@@ -24,8 +26,7 @@ class Pending:
 
     def put(self, session: str) -> None:
         with suppress(OSError):
-            for each in (self._folder.parent.parent, self._folder.parent, self._folder):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directories(self._folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
             os.close(os.open(self._folder / session, flags, 0o600))
 

@@ -6,7 +6,7 @@
 import errno
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from refold.errors import ToolFailed
@@ -39,13 +39,20 @@ def refuse_odd(about: os.stat_result, name: str) -> None:
 
 def regular(folder: int, last: str, name: str, at_most: int) -> bytes:
     """The file `last` in a directory, up to `at_most` bytes. Anything else raises."""
+    return begun(folder, last, at_most, lambda about: refuse_odd(about, name))[0]
+
+
+def begun(
+    folder: int, last: str, at_most: int, refuse: Callable[[os.stat_result], None]
+) -> tuple[bytes, int]:
+    """The same, with the size of the whole file. `refuse` raises for all but regular ones."""
     # Looked at before it is opened: opening a device can already do something.
-    refuse_odd(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
+    refuse(os.stat(last, dir_fd=folder, follow_symlinks=False))
     number = os.open(last, LOOK, dir_fd=folder)
     try:
         # And again: another file may have come under this name.
         about = os.fstat(number)
-        refuse_odd(about, name)
+        refuse(about)
         pieces, left = list[bytes](), at_most
         while left > 0:
             piece = os.read(number, min(left, max(about.st_size + 1, 65536)))
@@ -53,7 +60,8 @@ def regular(folder: int, last: str, name: str, at_most: int) -> bytes:
                 break
             pieces.append(piece)
             left -= len(piece)
-        return b"".join(pieces)
+        data = b"".join(pieces)
+        return data, len(data) if left else max(about.st_size, len(data))
     finally:
         os.close(number)
 

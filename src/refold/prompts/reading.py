@@ -16,7 +16,7 @@ from refold.place.beneath import by_walking
 from refold.place.folders import Folders
 from refold.place.names import escaped
 from refold.place.port import Real
-from refold.place.regular import LOOK, kind_of, why
+from refold.place.regular import begun, kind_of, why
 from refold.values.below import below
 from refold.values.unseen import seen
 
@@ -53,7 +53,7 @@ def content_at(real: str, within: str, at_most: int) -> Content:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escaped(within)}")
         with Folders((), by_walking).of(Real(real)) as (folder, last):
-            return _regular(folder, last, at_most)
+            return Content(*begun(folder, last, at_most, _refuse_odd))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(real) from error
     except OSError as error:
@@ -79,23 +79,6 @@ def cleaned(text: str) -> Clean:
     """Without what no reader of the file could see: it may be there for the model only."""
     shown = seen(text)
     return Clean(shown, len(text) - len(shown))
-
-
-def _regular(folder: int, last: str, at_most: int) -> Content:
-    # Looked at before it is opened: opening a device can already do something.
-    _refuse_odd(os.stat(last, dir_fd=folder, follow_symlinks=False))
-    number = os.open(last, LOOK, dir_fd=folder)
-    try:
-        about = os.fstat(number)  # another file may have come under this name
-        _refuse_odd(about)
-        pieces, left = list[bytes](), at_most
-        while left > 0 and (piece := os.read(number, min(left, 65536))):
-            pieces.append(piece)
-            left -= len(piece)
-        data = b"".join(pieces)
-        return Content(data, max(about.st_size, len(data)) if not left else len(data))
-    finally:
-        os.close(number)
 
 
 def _refuse_odd(about: os.stat_result) -> None:

@@ -1,0 +1,38 @@
+"""Files of ours that only the person may read: replaced whole, or not at all."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def write(file: Path, text: str) -> None:
+    """`text` instead of what was there. A link stays one. Raises `OSError`."""
+    file = file.resolve()
+    make_directories(file.parent)
+    temporary = file.with_name(f".{file.name}.new")
+    # One left by a crash, or put there by somebody, may have other rights.
+    temporary.unlink(missing_ok=True)
+    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(opened, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(file)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def open_lock(file: Path) -> int:
+    """A file to lock, made if need be; whoever closes the number lets go. Raises `OSError`."""
+    make_directories(file.parent)
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def make_directories(directory: Path) -> None:
+    """With all that are missing above it, each for the person alone. Raises `OSError`."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
