@@ -16,8 +16,8 @@ from refold.values.tools import Effect
 
 Role: TypeAlias = Literal["main", "small", "big", "judge"]
 Use: TypeAlias = Literal["main", "child", "both"]
-# As the model takes tools; or in words, whatever else it can.
-Acting: TypeAlias = Literal["native", "text"]
+# As the model takes tools; or in words, whatever else it can; or by writing Python.
+Acting: TypeAlias = Literal["native", "text", "code"]
 
 EVERY = frozenset(Effect)
 LOOKING = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
@@ -29,6 +29,16 @@ class Bounds(Struct, frozen=True):
     steps: int = 0  # answers of the model
     output: int = 0  # tokens of one answer
     result: int = 0  # characters of one result
+
+
+class Leash(Struct, frozen=True):
+    """How far code may go that an agent writes. 0: as the settings have it."""
+
+    fan_out: int = 0  # items of one map_lm or map_rlm
+    at_once: int = 0  # model calls and children of a session at the same time
+    depth: int = 0  # children below children
+    cell: float = 0.0  # seconds of one cell; while it waits for a call they do not count
+    call: float = 0.0  # seconds of one leaf
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -49,6 +59,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     ask: tuple[str, ...] = ()  # rules of its own, beside all others
     deny: tuple[str, ...] = ()
     bounds: Bounds = Bounds()
+    leash: Leash = Leash()
     mode: Mode | Literal[""] = ""  # that it begins in; "": the one that is set
     then: str = ""  # the agent that carries out a plan of its making
     memory: bool = True  # is it told what is remembered,

@@ -88,6 +88,27 @@ class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     messages: AtLeast0 = 8  # the newest messages, which stay
 
 
+class Children(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Agents that work for another agent, each in a session of its own."""
+
+    depth: AtLeast0 = 2  # children below children; 0: none at all
+    at_once: AtLeast1 = 8  # of one session that work at the same time
+
+
+class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Code that a model writes, and the models and agents that it calls."""
+
+    fan_out: AtLeast1 = 50  # items of one map_lm or map_rlm
+    at_once: AtLeast1 = 8  # of them that are worked on at the same time
+    depth: AtLeast0 = 1  # rlm below rlm
+    steps: AtLeast1 = 25  # answers in a turn of the agent rlm
+    cell: Seconds = 120.0  # of one cell; while it waits for a call they do not count
+    call: Seconds = 120.0  # of one model call that code makes
+    memory: AtLeast1 = 2048  # MiB
+    memo: Literal["off", "session", "project"] = "off"  # are equal model calls made once?
+    per_minute: AtLeast0 = 0  # model calls that code may make in a minute; 0: no limit
+
+
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How patient we are with a provider. Seconds."""
 
@@ -149,6 +170,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     budget: Spending = Spending()
     context: ContextSettings = ContextSettings()
+    children: Children = Children()
+    python: Python = Python()
     http: Http = Http()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     backend: Backend = Backend()

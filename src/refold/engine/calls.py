@@ -34,16 +34,12 @@ async def run_ready(world: World, record: Record) -> None:
     One that a person allows meanwhile joins in. Changes to one file go one after
     the other, in the order of the calls.
     """
-    files: dict[str, anyio.Lock] = {}
     taken: set[str] = set()
     running = 0
 
     async def take(found: OpenCall) -> None:
         nonlocal running
-        async with AsyncExitStack() as held:
-            for file in _files(found.call, world):
-                await held.enter_async_context(files.setdefault(file, anyio.Lock()))
-            await run(found.call.id, world, record)
+        await run_alone(found.call, world, record)
         running -= 1
         taken.discard(found.call.id)  # if a person has to be asked it comes again
         if not running:
@@ -59,6 +55,14 @@ async def run_ready(world: World, record: Record) -> None:
                     running += 1
                     group.start_soon(take, found)
             await record.news(after=seen)
+
+
+async def run_alone(call: ToolCall, world: World, record: Record) -> None:
+    """Run a call while nobody in the whole tree changes a file that it changes."""
+    async with AsyncExitStack() as held:
+        for file in _files(call, world):
+            await held.enter_async_context(world.shared.lock(file))
+        await run(call.id, world, record)
 
 
 async def run(call_id: str, world: World, record: Record) -> None:
@@ -146,7 +150,7 @@ async def _open(
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
     about = touch(tool, tool.parse(call.arguments), world.facts())
-    found = judge(about, world, view)
+    found = judge(about, world, view, above=world.above)
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and {NOBODY}"

@@ -55,6 +55,14 @@ class Shrink(Struct, frozen=True):
 ASKED_FOR = "it was asked for"
 
 
+class Wait(Struct, frozen=True):
+    """Do nothing until something new stands in the journal: children are at work."""
+
+
+class Draw(Struct, frozen=True):
+    """Ask whoever lent the budget of this session for more of it."""
+
+
 class TakeUp(Struct, frozen=True):
     """Let the model hear these words."""
 
@@ -76,7 +84,9 @@ class Note(Struct, frozen=True):
     tools: bool = True
 
 
-Action: TypeAlias = RunCalls | SettleCalls | Reject | EndTurn | Shrink | TakeUp | AskModel
+Action: TypeAlias = (
+    RunCalls | SettleCalls | Reject | Wait | EndTurn | Shrink | TakeUp | Draw | AskModel
+)  # fmt: skip
 
 
 class Policy(Protocol):
@@ -96,7 +106,8 @@ class Choice(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, Reject: 1, EndTurn: 2, Shrink: 3, TakeUp: 4, AskModel: 5,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, EndTurn: 3, Shrink: 4, TakeUp: 5,
+    Draw: 6, AskModel: 7,
 }  # fmt: skip
 
 

@@ -63,10 +63,12 @@ async def _done(
     now = _as_judged(found, whole, tool, world)
     if now is None:
         return Ended(whole.id, "failed", ELSEWHERE)
-    decision = judge(now, world, record.view)
+    decision = judge(now, world, record.view, above=world.above)
     if writes := _may_write(tool, decision):
         await save(world, record, answer=found.called)
-        decision = judge(now, world, record.view)  # the mode may be another by now
+        decision = judge(
+            now, world, record.view, above=world.above
+        )  # the mode may be another by now
     if decision.verdict == "deny":
         return Ended(whole.id, "refused", refused(decision.reason))
     own = _own(found, now, decision, running, world)
@@ -98,9 +100,10 @@ def _own(
 ) -> Mapping[str, object]:
     """What the house has for this call alone."""
     own: dict[str, object] = {
+        "call": found.call.id,
         "confines": decision.confines,
         "answers": found.answers,
-        "mode": mode_of(world, running.record.view),
+        "mode": mode_of(world, running.record.view, world.above),
         "deferred": tuple(tool.spec for tool in world.deferred),
     }
     files = world.house.get("files")

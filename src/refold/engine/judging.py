@@ -8,16 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from refold.journal.fold import View
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision, Facts, Target, Touch
 from refold.permissions.rules import Rule, parse
 from refold.tools.contract import Tool
+from refold.values.confines import Confines
 from refold.values.messages import ToolCall
-from refold.values.rights import Mode
+from refold.values.rights import Mode, Verdict
 from refold.values.tools import Effect
 
 SESSION = "this session"
+_STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Grounds(Protocol):
@@ -29,6 +33,14 @@ class Grounds(Protocol):
     def mode(self) -> Mode: ...
     @property
     def facts(self) -> Callable[[], Facts]: ...
+
+
+class Above(Protocol):
+    """What a child may not exceed: the rights of its parent, as they are at that moment."""
+
+    def judge(self, found: Touch, facts: Facts) -> Decision: ...
+    @property
+    def mode(self) -> Mode: ...
 
 
 def touch(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Touch:
@@ -46,16 +58,41 @@ def touch(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Touch:
     )
 
 
-def judge(found: Touch, grounds: Grounds, view: View, also: Sequence[str] = ()) -> Decision:
-    """What holds now. `also` are allow rules that a person might still give."""
+def judge(
+    found: Touch,
+    grounds: Grounds,
+    view: View,
+    also: Sequence[str] = (),
+    above: Above | None = None,
+) -> Decision:
+    """What holds now. `also` are allow rules that a person might still give.
+
+    `above` is who this session is a child of: it may do no more than that one.
+    """
     granted = [*view.rights.granted, *also]
     rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
-    return decide(found, mode_of(grounds, view), rules, grounds.facts())
+    facts = grounds.facts()
+    own = decide(found, mode_of(grounds, view, above), rules, facts)
+    return own if above is None else stricter(own, above.judge(found, facts))
 
 
-def mode_of(grounds: Grounds, view: View) -> Mode:
-    """The session's own mode, or else that of the settings."""
-    return view.rights.mode or grounds.mode
+def mode_of(grounds: Grounds, view: View, above: Above | None = None) -> Mode:
+    """The session's own mode; or else that of its parent, or of the settings."""
+    return view.rights.mode or (above.mode if above else grounds.mode)
+
+
+def stricter(own: Decision, other: Decision) -> Decision:
+    """What both allow. Where both ask or deny, the reason of the second is the one told."""
+    first, second = (
+        (other, own) if _STRICT[other.verdict] >= _STRICT[own.verdict] else (own, other)
+    )
+    mine, theirs = first.confines, second.confines
+    both = Confines(
+        mine.writes and theirs.writes,
+        mine.network and theirs.network,
+        tuple(path for path in mine.opened if path in theirs.opened),
+    )
+    return replace(first, once=first.once or second.once, confines=both)
 
 
 def fingerprint(call: ToolCall, found: Touch) -> str:

@@ -10,15 +10,17 @@ from refold.engine import asking, calls
 from refold.engine.decide import (
     AskModel,
     Choice,
+    Draw,
     EndTurn,
     Reject,
     RunCalls,
     SettleCalls,
     Shrink,
     TakeUp,
+    Wait,
 )
 from refold.engine.saving import save_if_changed
-from refold.engine.spending import estimate
+from refold.engine.spending import draw, estimate
 from refold.engine.summing import shrink
 from refold.engine.world import Record, World
 from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
@@ -41,6 +43,10 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             await record(Rejected(notes), by=by)
         case Shrink() as action:
             await shrink(action, world, record, by)
+        case Wait():
+            await record.news(after=record.view.seq)
+        case Draw():
+            await draw(record.view, world, record)
         case TakeUp(words):
             await record(TakenUp(words), by=by)
         case EndTurn(outcome, reason):

@@ -12,9 +12,9 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from refold.engine.measure import tokens
-from refold.engine.world import Aide, Record
+from refold.engine.world import Aide, Record, World
 from refold.errors import ProviderError
-from refold.journal.events import Reserved, Settled
+from refold.journal.events import BudgetSet, Reserved, Settled
 from refold.journal.fold import View
 from refold.journal.used import budget_of, used
 from refold.provider.port import Came, Done, Request, Sent, TextDelta
@@ -53,6 +53,18 @@ def left(view: View, budget: Budget) -> float:
         if most
     ]
     return max(0.0, min(shares, default=1.0))
+
+
+async def draw(view: View, world: World, record: Record) -> bool:
+    """More from whoever lent this session its budget. False: there is no more to be had.
+
+    Says so in the journal either way, so that nobody asks for ever.
+    """
+    need = estimate(view, world.price)
+    more = await world.purse.draw(need) if world.purse is not None else None
+    have = budget_of(view, world.budget)
+    await record(BudgetSet(have if more is None else more, last=more is None), by="parent")
+    return more is not None
 
 
 def estimate(view: View, price: Price) -> Estimate:

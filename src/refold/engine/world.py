@@ -5,12 +5,15 @@ session's recorder, as the engine sees it: the only way to make anything true.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Raw, Struct, field
 
 from refold.engine.album import Album
 from refold.engine.decide import Policy
+from refold.engine.judging import Above
+from refold.engine.shared import Shared
 from refold.engine.shrinking import Shares
 from refold.engine.tracing import Trace
 from refold.journal.events import Briefed, Event
@@ -20,7 +23,7 @@ from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
-from refold.values.budget import NO_LIMIT, Budget
+from refold.values.budget import NO_LIMIT, Budget, Estimate
 from refold.values.effort import Effort
 from refold.values.live import Live
 from refold.values.messages import ToolCall
@@ -41,6 +44,20 @@ class Aide(Struct, frozen=True):
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None  # the one of the session
+
+
+class Purse(Protocol):
+    """Where the budget of a child comes from."""
+
+    async def draw(self, need: Estimate) -> Budget | None:
+        """All that the child may use up from now on, all in all. None: there is no more."""
+        ...
+
+
+class Beside(Protocol):
+    """What is at work beside a turn, for as long as the turn lasts: children."""
+
+    def __call__(self) -> AbstractAsyncContextManager[None]: ...
 
 
 class World(Struct, frozen=True):
@@ -78,6 +95,11 @@ class World(Struct, frozen=True):
     album: Album = field(default_factory=Album)
     agent: str = ""  # who works, by name
     deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
+    above: Above | None = None  # whose child this is,
+    purse: Purse | None = None  # and who pays for it
+    beside: Beside | None = None
+    shared: Shared = field(default_factory=Shared)  # with the whole tree
+    address: str = "root"  # where in the tree this session is
 
     def tool(self, name: str) -> Tool | None:
         every = (*self.tools, *self.deferred)

@@ -4,6 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.events import (
+    ChildEnded,
     Entry,
     ModelAnswered,
     ModelFailed,
@@ -12,12 +13,13 @@ from refold.journal.events import (
 )
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, ModelFailed, Said, Settled)
+HEARS = (ModelAnswered, ModelFailed, Said, Settled, ChildEnded)
 _KEYS_REMEMBERED = 256
 
 
 class Account(Struct, frozen=True):
     spent: Spent = Spent()
+    below: Spent = Spent()  # by children that have ended, with all below them
     by_model: tuple[tuple[str, Spent], ...] = ()  # in the order they first answered
     last: Usage = Usage()  # of the newest answer: how full the window is
     calls: int = 0  # ids given out; the next call's id is the next number
@@ -36,6 +38,8 @@ def apply(account: Account, entry: Entry) -> Account:
             return _paid(account, model, usage, cost)
         case Settled(usage=Usage() as usage, model=model, cost=cost):
             return _paid(account, model, usage, cost)
+        case ChildEnded(spent=spent):
+            return replace(account, below=account.below + spent)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
             return replace(account, client_keys=keys)

@@ -9,26 +9,35 @@ Three rules keep a journal readable in five years:
   change shape gets a new class.
 
 When it happened, in which turn and by whose hand is the envelope's business
-(`codec`); what it means is the fold's (`fold` and the sub-folds beside it).
+(`codec`); what it means is the fold's (`fold` and the sub-folds beside it). What a
+session starts below itself, children and code, is told in `below`.
 """
 
 from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
 
+from refold.journal.below import (
+    CallMade,
+    ChildAnswered,
+    ChildAsks,
+    ChildBorn,
+    ChildEnded,
+    ChildGranted,
+    ChildStopped,
+    Forked,
+    VariablesKept,
+    VariablesRestored,
+)
 from refold.values.budget import NO_LIMIT, Budget
 from refold.values.control import Control, Shorter
 from refold.values.effort import Effort
 from refold.values.messages import Image, Message
+from refold.values.outcome import Outcome
 from refold.values.rights import Mode, Verdict
 from refold.values.shown import Shown
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
-
-Outcome: TypeAlias = Literal[
-    "answered", "final", "plan_ready", "interrupted", "cancelled",
-    "step_limit", "budget", "stuck", "denied", "failed",
-]  # fmt: skip
 
 
 class SessionStarted(Struct, frozen=True):
@@ -280,10 +289,17 @@ class Compacted(Struct, frozen=True):
 class Reserved(Struct, frozen=True):
     """A model is asked beside the talk, and so much is set aside for it."""
 
-    purpose: str  # "summary", "memory"
+    purpose: str  # "summary", "memory", "leaf"
     model: str
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
+    # Of a leaf: its number in this session, the call whose code asks, what makes it the
+    # same question (a hash, and how often that was asked before), and its first words.
+    leaf: int = 0
+    call_id: str = ""
+    key: str = ""
+    n: int = 0
+    words: str = ""
 
 
 class Settled(Struct, frozen=True):
@@ -294,12 +310,21 @@ class Settled(Struct, frozen=True):
     model: str = ""
     cost: float | None = None
     failed: str = ""
+    # Of a leaf: what it answered, or the blob that holds it; and whether nobody had to be
+    # asked, for the answer was remembered.
+    text: str = ""
+    whole: str = ""
+    remembered: bool = False
 
 
 class BudgetSet(Struct, frozen=True):
-    """A person chose what a turn may use up, from now on in this session."""
+    """What a turn may use up, from now on in this session. Said by a person, or by a parent.
+
+    `last`: whoever gave it has no more to give.
+    """
 
     budget: Budget = NO_LIMIT
+    last: bool = False
 
 
 class AgentChosen(Struct, frozen=True):
@@ -359,6 +384,8 @@ Event: TypeAlias = (
     | Rewound | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactAsked | Compacted | Reserved | Settled | BudgetSet | AgentChosen
     | FilesFound | Distilled
+    | ChildBorn | ChildGranted | ChildAsks | ChildAnswered | ChildStopped | ChildEnded
+    | CallMade | VariablesKept | VariablesRestored | Forked
     | Checkpointed | FilesRestored | ModelChosen
     | EffortChosen | Noted | Unknown
 )  # fmt: skip

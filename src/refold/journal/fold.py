@@ -18,6 +18,7 @@ from refold.journal import (
     about,
     account,
     changes,
+    family,
     known,
     mishaps,
     plans,
@@ -32,6 +33,7 @@ from refold.journal.about import About
 from refold.journal.account import Account
 from refold.journal.changes import Changes
 from refold.journal.events import Asked, Entry, Rewound, Said
+from refold.journal.family import Family
 from refold.journal.known import Known
 from refold.journal.mishaps import Mishaps
 from refold.journal.plans import Plans
@@ -64,6 +66,7 @@ class View(Struct, frozen=True):
     about: About = About()
     saved: Saved = Saved()
     changes: Changes = Changes()
+    family: Family = Family()
     recent: Recent = Recent()
     reminded: Reminded = Reminded()
     mishaps: Mishaps = Mishaps()
@@ -78,7 +81,7 @@ class View(Struct, frozen=True):
 _PARTS = {
     "talk": talk, "account": account, "turn": turn,
     "rights": rights, "plans": plans, "known": known, "about": about,
-    "saved": saved, "changes": changes,
+    "saved": saved, "changes": changes, "family": family,
     "recent": recent, "reminded": reminded, "mishaps": mishaps,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]

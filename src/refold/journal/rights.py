@@ -30,6 +30,7 @@ class Rights(Struct, frozen=True):
     before: Mode | None = None  # the mode before the planning; None: as the settings say
     granted: tuple[str, ...] = ()
     budget: Budget | None = None  # of a turn; None: as the settings say
+    last: bool = False  # is there no more to be had, if that is used up?
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
@@ -45,8 +46,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
         case ModeChanged(mode):
             return _in_mode(rights, mode)
-        case BudgetSet(budget):
-            return replace(rights, budget=budget)
+        case BudgetSet(budget, last):
+            return replace(rights, budget=budget, last=last)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
         case SessionResumed():  # it was allowed for the session that somebody saw

@@ -14,6 +14,7 @@ from refold.journal.events import (
     Answered,
     Asked,
     Briefed,
+    CallMade,
     CompactAsked,
     Compacted,
     Ended,
@@ -25,6 +26,7 @@ from refold.journal.events import (
     Said,
     Started,
     TakenUp,
+    VariablesKept,
 )
 from refold.journal.shorter import pictures_in, shorter
 from refold.values.control import Compact, Todos
@@ -52,7 +54,7 @@ NO_WORDS = "<reminder>The person sent nothing to read.</reminder>"
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, TakenUp, Asked, ModelAnswered, ModelFailed, Rejected, Briefed,
-    Judged, Answered, Started, Ended, CompactAsked, Compacted,
+    Judged, Answered, Started, Ended, CompactAsked, Compacted, CallMade, VariablesKept,
 )  # fmt: skip
 
 
@@ -67,6 +69,7 @@ class OpenCall(Struct, frozen=True):
     once: bool = False  # a yes is for this call, and no rule comes of it
     answers: tuple[str, ...] = ()  # a person's, to the questions of the call
     result: ToolResult | None = None
+    made: CallMade | None = None  # by code, within another call
 
 
 class Unheard(Struct, frozen=True):
@@ -85,6 +88,7 @@ class Words(Struct, frozen=True):
 class Talk(Struct, frozen=True):
     messages: Log[Spoken] = field(default_factory=Log[Spoken])
     calls: tuple[OpenCall, ...] = ()  # of the last answer, until all have ended
+    within: tuple[OpenCall, ...] = ()  # made by the code of those, until they have ended
     unheard: tuple[Unheard, ...] = ()
     briefed: Briefed = Briefed()
     pictures: tuple[str, ...] = ()  # the blobs that the messages show
@@ -96,9 +100,16 @@ class Talk(Struct, frozen=True):
     ratio: float = 4.0  # characters of a token, as the newest answer's usage has it
     wanted: CompactAsked | None = None  # somebody wants it told shorter
     shrunk: int = 0  # its size when it was last told shorter; 0: it never was
+    variables: str = ""  # the blob that holds those of the session's Python
 
     def call(self, call_id: str) -> OpenCall | None:
-        return next((c for c in self.calls if c.call.id == call_id), None)
+        every = (*self.calls, *self.within)
+        return next((c for c in every if c.call.id == call_id), None)
+
+    @property
+    def asked(self) -> tuple[OpenCall, ...]:
+        """The calls that a person has to answer."""
+        return tuple(c for c in (*self.calls, *self.within) if c.stage == "asked")
 
 
 def apply(talk: Talk, entry: Entry) -> Talk:
@@ -107,22 +118,37 @@ def apply(talk: Talk, entry: Entry) -> Talk:
             return _heard(talk, entry.event, entry.seq)
         case Asked(notes) | Rejected(notes):
             return _told(talk, entry.seq, *notes)
-        case ModelAnswered(message):
-            calls = tuple(
-                OpenCall(call, since=entry.seq, called=entry.seq) for call in message.calls
-            )
-            measured = replace(talk, calls=calls, ratio=_ratio(talk, entry.event))
-            return _plus(measured, entry.seq, message)
-        case ModelFailed(shown=shown) if shown:
-            return _plus(talk, entry.seq, Message("assistant", (Text(shown),)))
+        case ModelAnswered() | ModelFailed():
+            return _answered(talk, entry.event, entry.seq)
         case Briefed():
             return replace(talk, briefed=entry.event, told=_told_size(entry.event))
         case CompactAsked() | Compacted():
             return _shorter(talk, entry.event, entry.seq)
+        case CallMade() | VariablesKept():
+            return _by_code(talk, entry.event, entry.seq)
         case Judged() | Answered() | Started() | Ended():
             return _moved(talk, entry.event, entry.seq)
         case _:
             return talk
+
+
+def _answered(talk: Talk, event: ModelAnswered | ModelFailed, seq: int) -> Talk:
+    match event:
+        case ModelAnswered(message):
+            calls = tuple(OpenCall(call, since=seq, called=seq) for call in message.calls)
+            measured = replace(talk, calls=calls, ratio=_ratio(talk, event))
+            return _plus(measured, seq, message)
+        case ModelFailed(shown=shown) if shown:
+            return _plus(talk, seq, Message("assistant", (Text(shown),)))
+        case _:
+            return talk
+
+
+def _by_code(talk: Talk, event: CallMade | VariablesKept, seq: int) -> Talk:
+    if isinstance(event, VariablesKept):
+        return replace(talk, variables=event.blob)
+    made = OpenCall(event.call, since=seq, called=seq, made=event)
+    return replace(talk, within=(*talk.within, made))
 
 
 def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
@@ -145,16 +171,22 @@ def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
 def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
     """The call that the news is of, one stage on; with the last end, all results."""
     id_ = event.call_id
-    calls = [
-        _step(c, event, seq) if c.call.id == id_ and c.result is None else c
-        for c in talk.calls
-    ]
+    if any(c.call.id == id_ for c in talk.within):
+        within = tuple(_step_of(c, event, seq) for c in talk.within)
+        return replace(talk, within=within)
+    calls = [_step_of(c, event, seq) for c in talk.calls]
     if isinstance(event, Ended):
-        talk = _controlled(talk, event)
+        left = tuple(c for c in talk.within if c.made and c.made.within != id_)
+        talk = _controlled(replace(talk, within=left), event)
     results = [c.result for c in calls if c.result is not None]
     if len(results) < len(calls) or not calls:
         return replace(talk, calls=tuple(calls))
     return _plus(replace(talk, calls=()), seq, Message("tool", tuple(results)))
+
+
+def _step_of(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
+    of_it = call.call.id == event.call_id and call.result is None
+    return _step(call, event, seq) if of_it else call
 
 
 def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:

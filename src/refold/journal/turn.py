@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.journal.below import ChildBorn, ChildEnded, ChildGranted
 from refold.journal.changes import merged
 from refold.journal.events import (
     Asked,
@@ -27,7 +28,7 @@ from refold.journal.events import (
     TurnEnded,
     TurnStarted,
 )
-from refold.values.budget import Estimate
+from refold.values.budget import Budget, Estimate
 from refold.values.control import Final, PlanReady
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff
@@ -48,6 +49,9 @@ HEARS = (
     Reserved,
     Settled,
     Compacted,
+    ChildBorn,
+    ChildGranted,
+    ChildEnded,
 )
 
 
@@ -82,6 +86,7 @@ class Turn(Struct, frozen=True):
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
     spent: Spent = Spent()
     held: tuple[tuple[int, Estimate], ...] = ()  # set aside, by the seq of what for
+    lent: tuple[tuple[str, Budget], ...] = ()  # to the children that live, by their names
     began: float = 0.0  # seconds since 1970
     now: float = 0.0  # the same, of the newest answer or end of a call
     denials: tuple[Denial, ...] = ()
@@ -101,10 +106,10 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case ModelAnswered() | ModelFailed():
             turn = replace(turn, now=entry.at, held=_without(turn.held, turn.asked))
             return _answered(turn, entry.event)
-        case Rejected():
-            return replace(turn, rejected=turn.rejected + 1, final=None)
-        case Ended() | Checkpointed():
-            return _worked(replace(turn, now=entry.at), entry.event)
+        case ChildBorn() | ChildGranted() | ChildEnded():
+            return _lent(turn, entry.event)
+        case Ended() | Checkpointed() | Rejected():
+            return _worked(turn, entry.event, entry.at)
         case Stopped():
             return replace(turn, stopped=entry.event, stop=entry.seq)
         case TurnEnded(outcome, reason):
@@ -158,22 +163,38 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
             )
 
 
+def _lent(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded) -> Turn:
+    """What a living child may use up counts as used; what one did use, afterwards."""
+    others = tuple(each for each in turn.lent if each[0] != event.child)
+    match event:
+        case _ if not turn.seq:
+            return turn
+        case ChildBorn(child, grant=budget) | ChildGranted(child, budget):
+            return replace(turn, lent=(*others, (child, budget)))
+        case ChildEnded(spent=spent):
+            return replace(turn, lent=others, spent=turn.spent + spent)
+
+
 def _without(
     held: tuple[tuple[int, Estimate], ...], seq: int
 ) -> tuple[tuple[int, Estimate], ...]:
     return tuple(each for each in held if each[0] != seq)
 
 
-def _worked(turn: Turn, event: Ended | Checkpointed) -> Turn:
+def _worked(turn: Turn, event: Ended | Checkpointed | Rejected, at: float) -> Turn:
     match event:
+        case Rejected():
+            return replace(turn, rejected=turn.rejected + 1, final=None)
         case Checkpointed(changed=changed):
-            return replace(turn, changed=merged(turn.changed, changed))
+            return replace(turn, now=at, changed=merged(turn.changed, changed))
         case Ended():
-            return _one_less(turn, event)
+            return _one_less(replace(turn, now=at), event)
 
 
 def _one_less(turn: Turn, end: Ended) -> Turn:
     calls = turn.last.message.calls if turn.last else ()
+    if not any(call.id == end.call_id for call in calls):
+        return _changed_by(turn, end)  # code made it, within another call
     was_refused = end.outcome == "refused"
     ended, refused = turn.ended[0] + 1, turn.ended[1] + was_refused
     changed: dict[str, Any] = {"ended": (ended, refused)}
@@ -189,10 +210,12 @@ def _one_less(turn: Turn, end: Ended) -> Turn:
             changed["planned"], changed["answer"] = True, plan
         case _:
             pass
-    if end.shown:
-        diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
-        changed["changed"] = merged(turn.changed, diffs)
-    return replace(turn, **changed)
+    return _changed_by(replace(turn, **changed), end)
+
+
+def _changed_by(turn: Turn, end: Ended) -> Turn:
+    diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
+    return replace(turn, changed=merged(turn.changed, diffs)) if diffs else turn
 
 
 def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:

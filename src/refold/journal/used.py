@@ -25,12 +25,13 @@ class Used(Struct, frozen=True):
 def used(view: View) -> Used:
     turn = view.turn
     spent, held = turn.spent, [estimate for _, estimate in turn.held]
-    dollars = sum(each.dollars or 0.0 for each in held)
-    tokens = sum(each.tokens for each in held)
+    lent = [budget for _, budget in turn.lent]
+    dollars = sum(each.dollars or 0.0 for each in (*held, *lent))
+    tokens = sum(each.tokens or 0 for each in (*held, *lent))
     return Used(
         dollars=spent.dollars + dollars,
         tokens=spent.usage.uncached + tokens,
-        calls=spent.answers + len(held),
+        calls=spent.answers + len(held) + sum(each.calls or 0 for each in lent),
         seconds=max(0.0, turn.now - turn.began),
         priced=not spent.unpriced and all(each.dollars is not None for each in held),
         waiting_dollars=dollars,

@@ -9,7 +9,7 @@ business; that a command is kept to its confines, the place's.
 from collections.abc import Sequence
 
 from refold.permissions.facts import Decision, Facts, Touch
-from refold.permissions.families import COMMANDS
+from refold.permissions.families import CODE, COMMANDS
 from refold.permissions.matching import LEAVE_PLAN, allowing, forbidding, may_read
 from refold.permissions.protected import protected
 from refold.permissions.rules import Rule
@@ -73,6 +73,9 @@ def _by_mode(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
 def _looking(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
     if mode == "rules-only" or touch.effect is not Effect.LOOK or _outside(touch, facts):
         return None
+    if touch.tool in CODE:
+        walled = Decision("allow", reason="it can only look: a sandbox holds it")
+        return walled if facts.sandboxed else None
     return Decision("allow", reason="it only looks, inside the workspace")
 
 

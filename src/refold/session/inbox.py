@@ -11,6 +11,7 @@ from math import inf
 from typing import Literal
 
 from refold.errors import BadInput
+from refold.journal.below import ChildAnswered, ChildStopped
 from refold.journal.events import (
     AgentChosen,
     Answered,
@@ -107,11 +108,31 @@ class Inbox:
         """
 
         def news(view: View) -> Sequence[Event]:
+            more = (Granted(grant),) if grant and allowed else ()
+            for asks in view.family.asks:  # a child's, which is told by whoever opened it
+                if asks.id == call_id and hash_ in ("", asks.hash):
+                    said = ChildAnswered(call_id, allowed, reason, tuple(answers))
+                    return (*(() if asks.once else more), said)
             call = view.talk.call(call_id)
             if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
                 return ()
-            more = (Granted(grant),) if grant and allowed and not call.once else ()
-            return (*more, Answered(call_id, allowed, reason, tuple(answers)))
+            return (
+                *(() if call.once else more),
+                Answered(call_id, allowed, reason, tuple(answers)),
+            )
+
+        return await self._record.weigh(news, kept=True, by=self._by)
+
+    async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
+        """End this child and all below it; "" for all there are. The turn goes on."""
+
+        def news(view: View) -> Sequence[Event]:
+            running = (each for each in view.family.running if not each.stopped)
+            return tuple(
+                ChildStopped(each.name, reason)
+                for each in running
+                if child in ("", each.name)
+            )
 
         return await self._record.weigh(news, kept=True, by=self._by)
 

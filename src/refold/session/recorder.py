@@ -16,6 +16,7 @@ import anyio
 
 from refold.errors import JournalError
 from refold.journal import codec
+from refold.journal.below import CallMade
 from refold.journal.causes import cause_of
 from refold.journal.codec import Head
 from refold.journal.events import Entry, Event, Mended, ModelAnswered
@@ -50,6 +51,7 @@ class Recorder:
         self._news = anyio.Event()
         self._failures = 0  # of keeping what was written
         self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
+        self._lent: dict[str, ToolCall] = {}  # such ones of children, for who is asked
 
     async def open(self) -> View:
         """Take the pen and fold what is there, unless that has been done already."""
@@ -107,7 +109,13 @@ class Recorder:
     async def get(self, name: str) -> bytes:
         return await self._store.get(name)
 
+    def lend(self, call: ToolCall) -> None:
+        """A child's call as it was made, for the person who is asked about it here."""
+        self._lent[call.id] = call
+
     def unmasked(self, call: ToolCall) -> ToolCall | None:
+        if call.id in self._lent:
+            return self._lent[call.id]
         if call.id in self._calls:
             return self._calls[call.id]
         found = self.view.talk.call(call.id)
@@ -143,7 +151,9 @@ class Recorder:
         await self._store.append(lines, expect=expect, epoch=self._epoch, head=where)
         self._broken = self._failures != failures
         self._head, self.view = head, view
-        still = {call.call.id for call in view.talk.calls}
+        still = {call.call.id for call in (*view.talk.calls, *view.talk.within)}
+        asks = {each.id for each in view.family.asks}
+        self._lent = {n: c for n, c in self._lent.items() if n in asks}
         self._calls = {n: c for n, c in (self._calls | whole).items() if n in still}
         woken, self._news = self._news, anyio.Event()
         woken.set()
@@ -171,6 +181,8 @@ class Recorder:
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
             pairs = zip(event.message.calls, masked.message.calls, strict=True)
             whole |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
+        if isinstance(event, CallMade):
+            whole[event.call.id] = event.call
         return masked, codec.dump(masked)
 
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from refold.journal.below import ChildAsks
 from refold.journal.fold import View
 from refold.journal.plans import Plan
 from refold.journal.talk import OpenCall
@@ -16,9 +18,13 @@ from refold.values.asked import ASK_USER, Asking, asked
 
 
 class Permission(Struct, frozen=True):
-    """May this call be done? With `call.once`, only this one."""
+    """May this call be done? With `call.once`, only this one.
+
+    `who` wants it: "" for the agent of the session, or one of its children, with its agent.
+    """
 
     call: OpenCall
+    who: str = ""
 
     @property
     def id(self) -> str:
@@ -30,6 +36,7 @@ class Questions(Struct, frozen=True):
 
     call: OpenCall
     questions: Sequence[Asking]
+    who: str = ""
 
     @property
     def id(self) -> str:
@@ -51,13 +58,19 @@ def requests(view: View) -> tuple[Request, ...]:
     """In the order in which they came up. None while the turn is being stopped."""
     if view.turn.stopped:
         return ()
-    calls = tuple(_of(call) for call in view.talk.calls if call.stage == "asked")
+    calls = (*map(_of, view.talk.asked), *map(_of_child, view.family.asks))
     plan = view.plans.waiting
     shown = not view.turn.seq and view.turn.outcome == "plan_ready"
     return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
 
 
-def _of(call: OpenCall) -> Request:
+def _of(call: OpenCall, who: str = "") -> Request:
     if call.call.name == ASK_USER and (found := asked(call.call.arguments)):
-        return Questions(call, found)
-    return Permission(call)
+        return Questions(call, found, who)
+    return Permission(call, who)
+
+
+def _of_child(asks: ChildAsks) -> Request:
+    call = replace(asks.call, id=asks.id)
+    found = OpenCall(call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once)
+    return _of(found, f"{asks.child} ({asks.agent})")

@@ -7,6 +7,7 @@ holds for the second.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -211,7 +212,8 @@ class Session:
         await look_elsewhere(world, self.record)
         leave = self.hub.heed(self._stop_step)
         try:
-            await run_turn(world, self.record, self._stand_on)
+            async with world.beside() if world.beside else nullcontext():
+                await run_turn(world, self.record, self._stand_on)
         except BaseExceptionGroup as group:
             raise first(group) from group
         finally:
@@ -219,9 +221,8 @@ class Session:
 
     async def _refuse_questions(self) -> None:
         """Questions that were put when somebody was there, and now nobody is."""
-        for call in self.view.talk.calls:
-            if call.stage == "asked":
-                await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY)
+        for call in self.view.talk.asked:
+            await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY)
 
     def _stand_on(self, step: anyio.CancelScope) -> None:
         self._step = step

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.values.claims import Claim
 from refold.values.todos import Todo
 
 Shorter: TypeAlias = Literal["prune", "full"]
@@ -46,4 +47,10 @@ class Compact(Struct, frozen=True, tag="compact"):
     focus: str = ""
 
 
-Control: TypeAlias = Final | EnterPlan | PlanReady | Todos | Compact
+class Claimed(Struct, frozen=True, tag="claimed"):
+    """What the model says is so, each with where that is to be seen."""
+
+    claims: tuple[Claim, ...]
+
+
+Control: TypeAlias = Final | EnterPlan | PlanReady | Todos | Compact | Claimed

@@ -59,3 +59,11 @@ class Spent(Struct, frozen=True):
             self.answers + 1,
             self.unpriced + (cost is None),
         )
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.usage + other.usage,
+            self.dollars + other.dollars,
+            self.answers + other.answers,
+            self.unpriced + other.unpriced,
+        )

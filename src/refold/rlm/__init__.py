@@ -1,0 +1,1 @@
+"""Python that keeps its variables, in a process of its own, and the models it calls."""

@@ -1,0 +1,110 @@
+"""The tool that gives a piece of work to another agent, with a session of its own.
+
+Who the agents are, how a child is opened, bounded and stopped is behind the port.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from refold.tools.contract import Reply, Tool, tool
+from refold.values.shown import Note
+from refold.values.tools import Effect
+
+NAME = "task"
+
+
+class Errand(Struct, frozen=True):
+    """What a child is to do. `level` is the role of its model; "": as the agent has it."""
+
+    agent: str
+    task: str
+    title: str = ""
+    level: Literal["", "small", "main", "big"] = ""
+    beside: bool = False  # nobody waits for it: what it comes to is told later
+    worktree: bool = False  # it works in a git working tree of its own
+
+
+class Report(Struct, frozen=True):
+    """What a child came to, or, of one that works beside, that it has begun."""
+
+    child: str
+    status: Literal["runs", "done", "partial", "failed"]
+    text: str = ""
+    reason: str = ""
+    branch: str = ""  # where what it changed is, if that is a working tree of its own
+    directory: str = ""
+
+
+class Children(Protocol):
+    async def run(self, call_id: str, errand: Errand) -> Report:
+        """Do the errand, once for a call, however often that is made. Raises `ToolFailed`."""
+        ...
+
+
+class Choice(Struct, frozen=True):
+    """An agent that may be given work."""
+
+    name: str
+    description: str
+
+
+@tool(Effect.SELF, subject="agent")
+async def task(  # noqa: PLR0913 - a call has what the model needs to say
+    prompt: Annotated[
+        str,
+        Meta(
+            description="All that the agent has to know: it hears nothing of this talk. Say "
+            "what to find out or do, and what to report."
+        ),
+    ],
+    agent: Annotated[str, Meta(description="Which agent works on it.")] = "code",
+    title: Annotated[str, Meta(description="Three to six words for the person.")] = "",
+    level: Annotated[
+        Literal["", "small", "main", "big"],
+        Meta(description="Another model: small for simple work, big for what is hard."),
+    ] = "",
+    background: Annotated[
+        bool,
+        Meta(description="Go on at once; its report comes to you as a message later."),
+    ] = False,
+    worktree: Annotated[
+        bool,
+        Meta(description="Let it change files in a git working tree of its own."),
+    ] = False,
+    *,
+    children: Children,
+    call: str,
+) -> Reply:
+    """Give a piece of work to another agent, which works on its own and reports once.
+
+    Several calls in one answer work side by side.
+    """
+    errand = Errand(agent, prompt, title, level, background, worktree)
+    report = await children.run(call, errand)
+    words = title or f"{agent}: {' '.join(prompt.split())[:60]}"
+    return Reply(told(report), (Note(f"{report.child} {report.status}: {words}"),))
+
+
+def told(report: Report) -> str:
+    """What the parent's model reads of it."""
+    where = (
+        f"\nIt changed files in {report.directory}, on the branch {report.branch}."
+        if report.branch
+        else ""
+    )
+    why = f": {report.reason}" if report.reason else ""
+    if report.status == "runs":
+        return f"{report.child} has begun{why}. Its report will come as a message."
+    return f"{report.child} is {report.status}{why}.{where}\n\n{report.text}".rstrip()
+
+
+def task_for(agents: Sequence[Choice]) -> Tool:
+    """The tool, with the agents there are in its words for the model."""
+    listed = "\n".join(f"- {each.name}: {each.description}" for each in agents)
+    spec = replace(
+        task.spec, description=f"{task.spec.description}\nThe agents are:\n{listed}"
+    )
+    return replace(task, spec=spec)

@@ -1,0 +1,8 @@
+"""How a turn can end."""
+
+from typing import Literal, TypeAlias
+
+Outcome: TypeAlias = Literal[
+    "answered", "final", "plan_ready", "interrupted", "cancelled",
+    "step_limit", "budget", "stuck", "denied", "failed",
+]  # fmt: skip
