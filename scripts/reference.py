@@ -41,18 +41,22 @@ def written_again(page: str) -> str:
 
 def events() -> str:
     """Every kind of event, in the order of the source, with its fields."""
-    from refold.journal import codec
-    from refold.journal import events as module
+    from refold.journal import below, codec
+    from refold.journal import events as own
 
-    found = [structure(module, c) for c in classes(module) if c.name in codec.KINDS]
-    return "\n\n".join(found)
+    return "\n\n".join(
+        structure(module, found)
+        for module in (own, below)
+        for found in classes(module)
+        if found.name in codec.KINDS
+    )
 
 
 def parts() -> str:
     """What stands inside events: messages and their parts, results, usage."""
-    from refold.values import control, messages, shown, usage
+    from refold.values import claims, control, messages, shown, usage
 
-    modules = (messages, usage, shown, control)
+    modules = (messages, usage, shown, control, claims)
     return "\n\n".join(
         structure(module, node)
         for module in modules

@@ -11,6 +11,7 @@ import msgspec
 from house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec import Raw
 
 from refold.engine.request import build_request
 from refold.journal import events as news
@@ -101,6 +102,10 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
     plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
     asked = news.Judged("b", "ask")
     diff = Diff("/f", "created", "+x", after="00")
+    born = news.ChildBorn("child-1", "a", "explore", "look")
+    wants = news.ChildAsks(
+        "child-1/a", "child-1", "explore", ToolCall("a", "book", Raw(b"{}"))
+    )
     samples: list[Event] = [
         *said, news.SessionStarted("/"), news.SessionResumed("2"), news.Briefed("be kind"),
         news.TakenUp((1,)), news.Asked(), news.ModelFailed("no"), asked,
@@ -112,20 +117,25 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.CompactAsked(), news.Compacted("full", carried="what was said"),
         news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)),
         news.AgentChosen("explore"), news.FilesFound((("/f", "changed"),)), news.Distilled(3),
+        news.ChildBorn("child-2", "a", "explore", "look"), news.ChildGranted("child-1", Budget(1.0)),
+        wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
+        news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
+        news.CallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesKept("a", "0" * 64),
     ]  # fmt: skip
-    view = fold(placed([*said, plan, asked]))
+    view = fold(placed([*said, plan, asked, born, wants]))
 
     deaf = {
         type(e).__name__
         for e in samples
         if msgspec.structs.replace(fold([Entry(6, e)], start=view), seq=5) == view
-        and e is not asked
+        and e not in (asked, wants)
     }
 
     assert deaf == set()
     assert {type(e).__name__ for e in samples} == set(KINDS) - {
         "Noted",
         "Traced",
+        "VariablesRestored",
     }  # for readers
 
 

@@ -46,6 +46,7 @@ from refold.values.messages import Thinking, ToolCall
 from refold.values.shown import Diff
 from refold.views.budget import budget_document
 from refold.views.result import arguments
+from refold.views.stream_below import of_below
 
 Document: TypeAlias = dict[str, object]
 SCHEMA = 1  # of these documents; fields may be added without a new number
@@ -218,7 +219,7 @@ def _of_the_money(entry: Entry) -> Document | None:
         case Distilled(upto, kept, model):
             return {"type": "memory", "upto": upto, "kept": kept, "model": model}
         case _:
-            return None
+            return of_below(entry)
 
 
 def _change(path: str, kind: str) -> Document:
