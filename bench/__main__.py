@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 
-from bench import checkpoints, journal, permissions, sandbox, start, steps, wires
+from bench import checkpoints, journal, leaves, permissions, sandbox, start, steps, wires
 
 
 def main() -> None:
@@ -22,6 +22,7 @@ def main() -> None:
     sandbox.report(10 if chosen.quick else 40, Path.cwd())
     checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
+    leaves.report(200 if chosen.quick else 1_000)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 
 

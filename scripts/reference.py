@@ -41,12 +41,12 @@ def written_again(page: str) -> str:
 
 def events() -> str:
     """Every kind of event, in the order of the source, with its fields."""
-    from refold.journal import below, codec
+    from refold.journal import below, codec, money
     from refold.journal import events as own
 
     return "\n\n".join(
         structure(module, found)
-        for module in (own, below)
+        for module in (own, money, below)
         for found in classes(module)
         if found.name in codec.KINDS
     )

@@ -27,6 +27,7 @@ class Question(Struct, frozen=True):
     asks: tuple[Asking, ...] = ()
     once: bool = False
     hash: str = ""  # of all that the question shows; an answer to it is to nothing else
+    who: str = ""  # the child that asks, with its agent; "": the session itself
 
 
 Approve = Callable[[Question], Awaitable[bool | str | Sequence[str]]]
@@ -44,6 +45,7 @@ def questions(session: Session) -> tuple[Question, ...]:
             tuple(request.questions) if isinstance(request, Questions) else (),
             request.call.once,
             request.call.hash,
+            request.who,
         )
         for request in waiting
     )

@@ -7,14 +7,17 @@ imported where it is used, because every start pays for what stands at the top.
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refold import __version__
+import anyio
+
 from refold.agents.choosing import choose
-from refold.agents.registry import find
+from refold.agents.leash import Settled
+from refold.agents.profile import Leash
+from refold.agents.registry import Registry, registry
 from refold.briefing import Briefing, Ground
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
@@ -23,25 +26,29 @@ from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
+from refold.kin import Kin, Site
 from refold.memory.pending import Pending
 from refold.memory.project import kept_in, project_of, written
 from refold.models import Models
-from refold.outfit import Around, Hall, Outfit, agent_of, model_of
+from refold.outfit import Outfit, agent_of, model_of
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
 from refold.policies import policies
+from refold.rlm.rate import Rate
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.places import Around as SkillsAround
 from refold.skills.shortcuts import Shortcuts
+from refold.supplies import Around, Hall
 from refold.tools.builtin import builtin
 from refold.values.rights import Mode
 from refold.wishes import Wishes
 from refold.workspace import Where, Workspace, around, check_tools
 
 if TYPE_CHECKING:
+    from refold.journal.forking import Fork
     from refold.remembering import Remembering
 
 
@@ -62,9 +69,12 @@ class App:
         self.workspace = Workspace(settings, paths, environ, where)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, wishes.schema)  # a bad schema is told now
-        find(settings.agent, "main")
+        self.agents.find(settings.agent, "main")
         self.briefing.check()
-        self._hall = Hall(settings, wishes, self.models, self.workspace, self.tools)
+        self._hall = Hall(
+            settings, wishes, self.models, self.workspace, self.tools, self.agents
+        )
+        self._rate = Rate(settings.python.per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
         self._opened: Outfit | None = None  # the newest
 
@@ -76,6 +86,12 @@ class App:
     @cached_property
     def skills(self) -> Catalogue:
         return Catalogue(self._around)
+
+    @cached_property
+    def agents(self) -> Registry:
+        """Those that may work here, as they work under these settings."""
+        known = frozenset(tool.spec.name for tool in (*builtin(), *self.tools))
+        return registry(self._around, known, settled(self.settings))
 
     def shortcuts(self, taken: Collection[str]) -> Shortcuts:
         """What `/name words` stands for here; `taken` are the names of commands."""
@@ -96,15 +112,34 @@ class App:
     async def start(self) -> tuple[str, Session]:
         """A new session in the wished directory, and its id."""
         id_ = self.home.new_id(time.time())
-        store: Store = self.home.store(id_) if self.wishes.keep else MemoryStore()
-        session = await self._open(store, id_)
+        session = await self._open(
+            id_, self.home.store if self.wishes.keep else _forgetful()
+        )
         if self.settings.agent != "main":
-            await choose(session.inbox, self.settings.agent)
+            await choose(session.inbox, self.agents, self.settings.agent)
         return id_, session
 
     async def resume(self, id_: str) -> Session:
         """Take up a session. Raises `Held` while another process writes it."""
-        return await self._open(self.home.store(id_), id_)
+        root, slash, _ = id_.partition("/")
+        if slash:
+            raise BadInput(
+                f"{id_} is a child and goes on with its parent: take up {root}, or read it "
+                f"with refold show {id_}"
+            )
+        return await self._open(id_, self.home.store)
+
+    async def fork(self, id_: str, at: int | None = None) -> "Fork":
+        """A session that begins as a copy of this one up to event `at`, not opened yet.
+
+        Raises `BadInput` where there is no such event, or nothing is kept.
+        """
+        if not self.wishes.keep:
+            raise BadInput("no journal is kept here, so there is nothing to fork")
+        from refold.journal.forking import fork
+
+        made = partial(fork, self.home, id_, at, time.time())
+        return await anyio.to_thread.run_sync(made)
 
     def newest(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
@@ -118,7 +153,7 @@ class App:
 
     def model_of(self, view: View) -> str:
         """The model of the next turn: chosen, or as before, or what the settings say."""
-        return model_of(self.models, view, agent_of(view))
+        return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
     def rules(self) -> Sequence[Rule]:
@@ -146,6 +181,7 @@ class App:
             *filter(None, kept),
             *self.briefing.notices(),
             *(self._opened.notices() if self._opened else ()),
+            *self.agents.notices(),
             *(self.skills.notices() if self.settings.skills else ()),
         )
 
@@ -175,27 +211,25 @@ class App:
         await self.models.aclose()
         self.workspace.close()
 
-    async def _open(self, store: Store, id_: str) -> Session:
-        durable = self.settings.durability == "kept"
-        record = Recorder(store, masks=self.models.masks, durable=durable)
+    def outfit(self, record: Recorder, id_: str) -> Outfit:
+        """What each turn of a session would be given now. It need not be open."""
+        return self._kin(self.home.store).outfit(record, id_)
+
+    def _kin(self, store: Callable[[str], Store]) -> Kin:
         # Each session has its own look: what another finds must not change its words.
         briefing = self._briefing() if self._opened else self.briefing
         notes = written(self.paths.data, self.directory, self._project)
         here = Around(briefing, self.skills, lambda: self.remembering, notes)
-        outfit = Outfit(self._hall, here, record, id_, self.snapshots(id_))
-        self._opened = outfit
+        return Kin(self._hall, here, Site(self.paths, self.environ, store, self._rate))
+
+    async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
         settings = self.settings
         manners = Manners(
             settings.permission_mode, settings.limits.question, settings.memory
         )
-        return await Session.open(
-            record,
-            outfit,
-            directory=self.directory,
-            version=__version__,
-            id_=id_,
-            manners=manners,
-        )
+        snapshots = self.snapshots(id_)
+        session, self._opened = await self._kin(store).open(id_, snapshots, manners)
+        return session
 
     def _briefing(self) -> Briefing:
         ground = Ground(
@@ -204,3 +238,16 @@ class App:
             unread=self.workspace.files.unread,
         )
         return Briefing(self.settings, self.paths, self.environ, ground)
+
+
+def _forgetful() -> Callable[[str], Store]:
+    """Stores of a session and its children that end with this process."""
+    stores = dict[str, Store]()
+    return lambda id_: stores.setdefault(id_, MemoryStore())
+
+
+def settled(settings: Settings) -> Settled:
+    """What the settings say of agents that write code."""
+    own = settings.python
+    leash = Leash(own.fan_out, own.at_once, own.depth, own.cell, own.call)
+    return Settled(leash, own.steps)

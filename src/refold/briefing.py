@@ -74,7 +74,6 @@ class Material(Struct, frozen=True, kw_only=True):
 
 
 class _Found(Struct, frozen=True):
-    trusted: str
     environment: str
     environment_small: str
     instructions: Instructions
@@ -92,12 +91,15 @@ class Briefing:
         self._directory = ground.roots[0]
         self.root = root_of(self._directory)
         self._own = tuple(map(os.path.realpath, (paths.config, paths.data, paths.state)))
+        self._trusted: str | None = None
         self._found: _Found | None = None
 
     @property
     def trusted(self) -> str:
         """The folder, real path, in and below which what is found counts; "" if none does."""
-        return self._look().trusted
+        if self._trusted is None:
+            self._trusted = self._trust()
+        return self._trusted
 
     def check(self) -> None:
         """Raises `BadInput` where the settings name a preset that there is not."""
@@ -151,7 +153,7 @@ class Briefing:
 
     def _look(self) -> _Found:
         if self._found is None:
-            trusted = self._trust()
+            trusted = self.trusted
             around = Surroundings(
                 directory=self._directory,
                 more=self._ground.roots[1:],
@@ -163,9 +165,7 @@ class Briefing:
             said = (
                 *asked.notices, *shadowed(self._shelves(trusted)), *self._unheeded(),
             )  # fmt: skip
-            self._found = _Found(
-                trusted, environment(whole), environment(around), asked, said
-            )
+            self._found = _Found(environment(whole), environment(around), asked, said)
         return self._found
 
     def _trust(self) -> str:

@@ -21,6 +21,7 @@ import anyio
 from msgspec import Struct
 
 from refold.agents.choosing import choose
+from refold.agents.registry import Registry
 from refold.answering import Approve, Question, answer_all, denied, questions
 from refold.errors import BadInput, first
 from refold.journal.fold import View
@@ -69,8 +70,10 @@ class Session:
         engine: Engine,
         approve: Approve | None,
         full: Callable[[str], str],
+        agents: Registry,
     ) -> None:
         self.id, self._engine, self._approve, self._full = id_, engine, approve, full
+        self._agents = agents
         self._busy = False
 
     @property
@@ -189,7 +192,7 @@ class Session:
     async def set_agent(self, agent: str) -> None:
         """Who works in the turns to come, by name. Not while one runs."""
         self._between_turns("agent")
-        await choose(self._engine.inbox, agent)
+        await choose(self._engine.inbox, self._agents, agent)
 
     async def set_model(self, model: str) -> None:
         """The model of the turns to come, as provider/model. Not while one runs."""

@@ -91,7 +91,7 @@ class Agent(Struct, frozen=True, kw_only=True):
                     await engine.inbox.choose_effort(self.effort)
                 if id_ and self.mode:
                     await engine.inbox.set_mode(self.mode)
-                yield Session(found, engine, self.approve, app.models.full)
+                yield Session(found, engine, self.approve, app.models.full, app.agents)
         finally:
             await app.aclose()
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.agents.profile import Acting
 from refold.config.paths import Paths
 from refold.config.settings import Roles, Settings
 from refold.connections import SCRIPT, SMALL, Connections
@@ -93,7 +94,8 @@ class Models:
         lists = directory_in(paths.state)
         self.figures = Figures(environ, settings.prices, windows, lists)
         self._chains: dict[str, Provider] = {}
-        self._talking: dict[str, Provider] = {}  # those that call tools in words
+        # Those that call tools in words, by name and way.
+        self._talking: dict[tuple[str, Acting], Provider] = {}
         self._fixed: Provider | None = asked.provider
         self._tape: Tape | None = None
         if asked.record or asked.replay:
@@ -189,14 +191,15 @@ class Models:
         rates = self.figures.rates(spec, model)
         return rates and rates.cost(usage)
 
-    def provider(self, name: str, *, in_words: bool = False) -> Provider:
+    def provider(self, name: str, acting: Acting = "native") -> Provider:
         """Who answers for `name`. Never raises; the answer may be why not.
 
-        `in_words`: it calls tools in words, whatever else it can.
+        `acting` "text": it calls tools in words, whatever else it can; "code": by writing
+        Python.
         """
         found = self._fixed or self._chain(name)
-        if in_words:
-            found = self._in_words(name, found)
+        if acting != "native":
+            found = self._in_words(name, found, acting)
         if self._tape is None:
             return found
         from refold.provider.cassette import Recording
@@ -220,15 +223,17 @@ class Models:
         if record is not None:
             self._tape = Tape(record, mask)
 
-    def _in_words(self, name: str, found: Provider) -> Provider:
-        # An embedded model has a way of its own; a cassette holds what was asked above.
-        if self._asked.replay is not None or self.traits(name).small:
+    def _in_words(self, name: str, found: Provider, acting: Acting) -> Provider:
+        # A cassette holds what was asked above; an embedded model has a way of its own.
+        if self._asked.replay is not None:
             return found
-        if name not in self._talking:
-            from refold.provider.text_protocol.protocol import TextProtocol
-
-            self._talking[name] = TextProtocol(found)
-        return self._talking[name]
+        if acting == "text" and self.traits(name).small:
+            return found
+        if (name, acting) not in self._talking:
+            self._talking[name, acting] = (
+                _by_code(found) if acting == "code" else _in_text(found)
+            )
+        return self._talking[name, acting]
 
     def _chain(self, name: str) -> Provider:
         """The model, and behind it those to be asked while it is down."""
@@ -273,6 +278,18 @@ class Models:
 
     def _moved(self, spec: ProviderSpec) -> bool:
         return catalog.moved(spec, self._environ)
+
+
+def _in_text(found: Provider) -> Provider:
+    from refold.provider.text_protocol.protocol import TextProtocol
+
+    return TextProtocol(found)
+
+
+def _by_code(found: Provider) -> Provider:
+    from refold.provider.code_acting.acting import CodeActing
+
+    return CodeActing(found)
 
 
 def own_address(provider: str, host: str, port: int) -> tuple[str, str]:

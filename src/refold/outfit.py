@@ -4,79 +4,53 @@ Made for one session when it is opened: what lies in folders is looked up once t
 that the front of what is sent stays as it is. Part of the hall.
 """
 
-from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Raw, Struct
+from msgspec import Raw
+from msgspec.structs import replace
 
+from refold.agents.child import Opening
+from refold.agents.children import Children
 from refold.agents.given import tools_of
 from refold.agents.profile import Profile, unused_preset
-from refold.agents.registry import find
-from refold.briefing import Briefing, Material
+from refold.agents.registry import Registry
+from refold.briefing import Material
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
+from refold.engine.shared import Shared
 from refold.engine.tracing import Trace
-from refold.engine.world import Aide, World
+from refold.engine.world import Aide, Beside, World
 from refold.errors import BadInput
+from refold.journal.events import Briefed
 from refold.journal.fold import View
 from refold.models import SCRIPT, Models, Traits
-from refold.place.port import Snapshots
 from refold.policies import budget, policies, shares
 from refold.prompts import parts
 from refold.prompts.parts import Told
-from refold.session.history import History
+from refold.rlm.beside import together
 from refold.session.recorder import Recorder
-from refold.skills.catalogue import Catalogue
-from refold.tools.contract import Tool
-from refold.tools.memory import Notebook
+from refold.supplies import Around, Hall, Supplies
 from refold.values.tools import Effect
-from refold.wishes import Wishes
-from refold.workspace import Workspace
+from refold.views.briefing import differs
 
 if TYPE_CHECKING:
-    from refold.remembering import Remembering
+    pass
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session is not there any more: main works instead"
+SINCE = "since this session was left: {what}"
+# The parts of a system text that are not others every day.
+_LASTING = ("prompt", "instructions", "skills", "agents", "tools")
 _LEAST_RESULT = 1_000  # characters
-_OF_SKILLS = ("list_skills", "read_skill")
-_OF_MEMORY = ("memory_write",)
 _LISTED = 4_000  # characters of the list of skills
 
 
-class Hall(Struct, frozen=True):
-    """What all sessions of one start share."""
-
-    settings: Settings
-    wishes: Wishes
-    models: Models
-    workspace: Workspace
-    tools: tuple[Tool, ...]
-
-
-class Around(Struct, frozen=True):
-    """What lies around one session."""
-
-    briefing: Briefing
-    skills: Catalogue
-    remembering: "Callable[[], Remembering]"  # costs an import
-    remembers: bool  # is anything remembered here?
-
-
-class LateNotebook:
-    """The notes of a session, found when one is written."""
-
-    def __init__(self, find: Callable[[], Notebook]) -> None:
-        self._find = find
-
-    async def write(self, section: str, text: str, replaces: str) -> str:
-        return await self._find().write(section, text, replaces)
-
-
 class Outfit:
-    """`record` is of the session. Call it at the beginning of each turn."""
+    """`record` is of the session. Call it at the beginning of each turn.
+
+    `children` are those it may have; `child` says whose it is itself, if it is one.
+    """
 
     def __init__(
         self,
@@ -84,43 +58,78 @@ class Outfit:
         around: Around,
         record: Recorder,
         id_: str,
-        snapshots: Snapshots | None,
+        children: Children,
+        child: Opening | None = None,
     ) -> None:
+        self._children, self._child = children, child
+        self._supplies = Supplies(hall, around, record, id_, children, child)
         self._hall, self._around = hall, around
-        self._record, self._snapshots = record, snapshots
+        self._record = record
         self._trace = Trace() if hall.settings.trace else None
-        self._history = History(record)
-        self._id = id_
-        self._policies: dict[int, tuple[Policy, ...]] = {}
+        self._shared = Shared()
+        self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
+        self._since: str | None = None  # what is new since the session was left
 
     def notices(self) -> tuple[str, ...]:
         """What a person has to be told of this session: what has no room, or is gone."""
         view, models = self._record.view, self._hall.models
-        agent, now, preset = view.about.agent, agent_of(view), self._hall.settings.preset
+        agent, preset = view.about.agent, self._hall.settings.preset
+        now = agent_of(view, self._hall.agents)
         traits = models.traits(model_of(models, view, now))
         told = self._told(now, traits, view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
         unused = unused_preset(now, preset if preset != Settings().preset else "")
-        return (*told, *filter(None, (gone, unused)))
+        since = self._new(view, self._world(view)) if self._since is None else self._since
+        return (*told, *filter(None, (gone, unused, since)))
 
     def __call__(self, view: View) -> World:
-        hall, agent = self._hall, agent_of(view)
+        world = self._world(view)
+        if self._since is None:  # the model is about to be told, and then nothing is new
+            self._since = self._new(view, world)
+        self._children.at(world)
+        if self._around.python is not None:
+            self._around.python.at(world, self._agent(view))
+        return world
+
+    def _new(self, view: View, world: World) -> str:
+        """What is not as it was when this session was left, in a sentence.
+
+        Another model or agent, somebody chose; the day and the notes are always others.
+        """
+        before, version = view.talk.briefed, view.about.before
+        found = [f"refold {version}, now {view.about.refold}"] if version else []
+        now = world.briefing()
+        if before != Briefed() and (before.agent, before.model) == (now.agent, now.model):
+            asking = {t.spec.name for t in self._hall.tools if t.effect is Effect.ASK}
+            told = [
+                replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
+                for each in (before, now)
+            ]
+            found += differs(told[0], told[1], only=_LASTING)
+        return SINCE.format(what="; ".join(found)) if found else ""
+
+    def _agent(self, view: View) -> Profile:
+        return self._child.agent if self._child else agent_of(view, self._hall.agents)
+
+    def _world(self, view: View) -> World:
+        hall, child, agent = self._hall, self._child, self._agent(view)
+        coded = agent.acting == "code"
         settings, wishes = hall.settings, hall.wishes
         name = model_of(hall.models, view, agent)
         traits = hall.models.traits(name)
-        given = tools_of(agent, self._tools)
+        given = tools_of(agent, self._supplies.tools)
         told = self._told(agent, traits, view)
         return World(
-            provider=hall.models.provider(name, in_words=agent.acting == "text"),
-            tools=traits.tools(given.active),
+            provider=hall.models.provider(name, agent.acting),
+            tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
-            policies=self._bounded(agent.bounds.steps),
+            policies=self._bounded(agent.bounds.steps, coded=coded),
             rules=(*hall.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=wishes.attended,
-            house=self._house,
+            house=self._supplies.house,
             facts=hall.workspace.facts,
-            snapshots=self._snapshots,
+            snapshots=self._around.snapshots,
             system=told.system,
             parts=told.parts,
             agent=agent.name,
@@ -131,13 +140,18 @@ class Outfit:
             ),
             max_output=agent.bounds.output or settings.limits.output,
             effort=view.about.effort or settings.effort,
-            schema=wishes.schema or Raw(b"null"),
+            schema=self._schema or Raw(b"null"),
             price=hall.models.price,
             trace=self._trace,
             aide=None if hall.models.scripted else self._aide,
             budget=budget(settings),
             shares=shares(settings),
             watches=settings.reminders,
+            above=child.above if child else None,
+            purse=child.purse if child else None,
+            beside=self._beside,
+            shared=child.shared if child else self._shared,
+            address=child.address if child else "root",
         )
 
     def _told(self, agent: Profile, traits: Traits, view: View) -> Told:
@@ -146,45 +160,21 @@ class Outfit:
         material = Material(
             preset=self._hall.settings.preset,
             prompt=agent.prompt,
-            own=wishes.own_system,
+            own="" if self._child else wishes.own_system,
             memory=self._memory if agent.memory else "",
             # A small model has no way to read one.
             skills=self._listed(traits.window) if agent.skills and not traits.small else "",
             more=wishes.more_system,
-            schema=wishes.schema,
+            schema=self._schema,
             small=traits.small,
             window=traits.window,
         )
         return self._around.briefing.text(material, view.talk.briefed)
 
-    @cached_property
-    def _house(self) -> Mapping[str, object]:
-        workspace = self._hall.workspace
-        return {
-            "files": workspace.files,
-            "commands": workspace.commands,
-            "blobs": self._record,
-            "history": self._history,
-            "skills": self._around.skills.heeding(workspace.files.unread),
-            "memory": LateNotebook(lambda: self._around.remembering().notebook(self._id)),
-            "directory": Path(workspace.directory),
-            **self._hall.wishes.house,
-        }
-
-    @cached_property
-    def _tools(self) -> tuple[Tool, ...]:
-        """Those of use here: nobody is asked where nobody is, and what is off is off."""
-        settings, wishes = self._hall.settings, self._hall.wishes
-        off = {
-            *(() if settings.skills else _OF_SKILLS),
-            *(() if settings.memory and wishes.keep else _OF_MEMORY),
-        }
-        return tuple(
-            tool
-            for tool in self._hall.tools
-            if tool.spec.name not in off
-            and (wishes.attended or tool.effect is not Effect.ASK)
-        )
+    @property
+    def _schema(self) -> Raw | None:
+        """What final answers have to match: of a child, what its parent asked for."""
+        return self._child.schema if self._child else self._hall.wishes.schema
 
     @cached_property
     def _memory(self) -> str:
@@ -200,12 +190,18 @@ class Outfit:
         room = parts.room("skills", window or self._hall.settings.context.window)
         return self._around.skills.listed(min(_LISTED, room))
 
-    def _bounded(self, steps: int) -> tuple[Policy, ...]:
-        if steps not in self._policies:
+    @cached_property
+    def _beside(self) -> Beside:
+        python = self._around.python
+        return together(self._children.beside, *((python.beside,) if python else ()))
+
+    def _bounded(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
+        if (steps, coded) not in self._policies:
             hall = self._hall
-            made = policies(hall.settings, hall.wishes.schema, steps)
-            self._policies[steps] = made
-        return self._policies[steps]
+            lent = hall.models.price if self._child else None
+            made = policies(hall.settings, self._schema, steps, lent, coded=coded)
+            self._policies[steps, coded] = made
+        return self._policies[steps, coded]
 
     def _aide(self) -> Aide:
         """The small model, for what stands beside the talk."""
@@ -215,12 +211,12 @@ class Outfit:
         return Aide(models.provider(name), name, window, models.price, self._trace)
 
 
-def agent_of(view: View) -> Profile:
+def agent_of(view: View, agents: Registry) -> Profile:
     """Who works in this session; `main`, where the one it had is no more."""
     try:
-        return find(view.about.agent or MAIN, MAIN)
+        return agents.find(view.about.agent or MAIN, MAIN)
     except BadInput:
-        return find(MAIN, MAIN)
+        return agents.find(MAIN, MAIN)
 
 
 def model_of(models: Models, view: View, agent: Profile) -> str:

@@ -4,7 +4,9 @@ from msgspec import Raw
 
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
-from refold.engine.policies.budget import telling, within
+from refold.engine.policies.budget import drawing, telling, within
+from refold.engine.policies.children import hearing_children
+from refold.engine.policies.code import code_or_final
 from refold.engine.policies.compaction import compacting
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
@@ -18,15 +20,23 @@ from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_stuck
 from refold.engine.policies.window import in_window
 from refold.engine.shrinking import Shares
+from refold.engine.spending import Price
 from refold.errors import BadInput
 from refold.values.budget import Budget
 
 
-def policies(settings: Settings, schema: Raw | None, steps: int = 0) -> tuple[Policy, ...]:
+def policies(
+    settings: Settings,
+    schema: Raw | None,
+    steps: int = 0,
+    lent: Price | None = None,
+    *,
+    coded: bool = False,
+) -> tuple[Policy, ...]:
     """What may change the next step. Between equals the first wins.
 
-    `steps` bounds a turn instead of the settings. Raises `BadInput` for a `schema` that
-    is none.
+    `steps` bounds a turn, too: the stricter holds. `lent` knows prices for a session whose
+    budget comes from another, so a child's. `coded`: it acts by writing code. Raises `BadInput` for a `schema` that is none.
     """
     limits, shorter = settings.limits, compacting(shares(settings))
     try:
@@ -35,22 +45,27 @@ def policies(settings: Settings, schema: Raw | None, steps: int = 0) -> tuple[Po
         raise BadInput(f"this is no JSON Schema: {error}") from error
     return (
         stopping,
+        *((code_or_final,) if coded else ()),
         *shape,
         plan_ready,
         final,
         in_window(shorter),
         shorter,
         not_refused(limits.refusals),
-        at_most(steps or limits.steps, limits.warn, summary=limits.summary),
-        joined_up(limits.continuations),
+        at_most(
+            min(steps or limits.steps, limits.steps), limits.warn, summary=limits.summary
+        ),
+        joined_up(limits.continuations, code=coded),
         *not_stuck(limits.repeats, limits.alternations, limits.searches, limits.errors),
         going_on,
         after_a_stop,
         in_plan_mode(settings.permission_mode),
         *(reminding() if settings.reminders else ()),
+        hearing_children,
         converse,
-        within(budget(settings)),
-        *telling(budget(settings)),
+        within(budget(settings), lent),
+        *((drawing(budget(settings), lent),) if lent is not None else ()),
+        *telling(budget(settings), lent=lent is not None),
     )
 
 

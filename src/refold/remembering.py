@@ -129,14 +129,16 @@ class Remembering:
                 return _in_a_line(news)
         return ""
 
-    async def learn(self, session: str, record: Record, aide: Aide) -> Learned:
-        """Make notes of what was said in a session since that was done last.
+    async def learn(
+        self, session: str, record: Record, aide: Aide, *, again: bool = False
+    ) -> Learned:
+        """Make notes of what was said in a session since that was done last; or `again`, of all.
 
         Raises `ProviderError` or `BadInput`; then it is as if nothing had been tried,
         but what the model used is recorded.
         """
         entries = await anyio.to_thread.run_sync(self.entries, session)
-        since = record.view.about.distilled
+        since = 0 if again else record.view.about.distilled
         heard = heard_in(entries, since)
         if not heard:
             return Learned(session, why="nothing new was said")
@@ -160,7 +162,9 @@ class Remembering:
         await record(Distilled(upto, kept, model=aide.model), by="memory")
         return Learned(session, changes)
 
-    async def learn_of(self, session: str, aide_for: AideFor) -> Learned:
+    async def learn_of(
+        self, session: str, aide_for: AideFor, *, again: bool = False
+    ) -> Learned:
         """The same for a session that nobody has open. Raises `Held`, too.
 
         It stays as old as it was: `-c` takes up what a person used last.
@@ -176,7 +180,8 @@ class Remembering:
             if aide is None:
                 return Learned(session, why="its model is not asked for notes")
             aside.provider = aide.provider
-            return await self.learn(session, record, replace(aide, provider=aside))
+            asked = replace(aide, provider=aside)
+            return await self.learn(session, record, asked, again=again)
         finally:
             aside.as_it_was()  # still under our lock
             await record.close()

@@ -28,3 +28,4 @@ class Wishes(Struct, frozen=True, kw_only=True):
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     house: Mapping[str, object] = {}  # what those tools ask for by name
+    material: Mapping[str, object] = {}  # variables of its Python, as JSON has them

@@ -123,6 +123,7 @@ class Workspace:
             home=self._home,
             own=self._own,
             shared=self._shared,
+            trees=(os.path.realpath(self._paths.data / "worktrees"),),
             sandboxed=self.sandbox.confines,
             follow=self.files.real,
         )

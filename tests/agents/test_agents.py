@@ -7,13 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from refold.agents.given import Given, tools_of
-from refold.agents.profile import EVERY, LOOKING, Profile, unused_preset
-from refold.agents.registry import every, find
+from refold.agents.leash import Settled
+from refold.agents.profile import EVERY, LOOKING, Bounds, Leash, Profile, unused_preset
+from refold.agents.registry import Registry
 from refold.errors import BadInput
 from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.finish import finish
+from refold.tools.python import python
+from refold.tools.task import task
 from refold.values.tools import Effect
 
 # Whoever changes a prompt gives it the next version here and in its file.
@@ -23,7 +26,11 @@ PROMPTS = {
     "plan": (1, "51acac5852c0"),
     "research": (1, "32f6619cac13"),
     "review": (1, "d5b8e2610959"),
+    "web-research": (1, "6e582d11e4e6"),
+    "rlm": (1, "c2b652ec0a2c"),
 }
+AGENTS = Registry()
+ONLY_LOOK = ("explore", "plan", "research", "review", "web-research", "rlm")
 CHANGING = {Effect.CHANGE, Effect.RUN}
 
 
@@ -38,7 +45,9 @@ def of_effect(effect: Effect, name: str = "plugged") -> Tool:
 
 
 PLUGGED = tuple(of_effect(e, f"mcp__server__{e.value}") for e in Effect)
-TOOLS = (*builtin(), finish, *PLUGGED)
+TOOLS = tuple(
+    {t.spec.name: t for t in (*builtin(), finish, task, python, *PLUGGED)}.values()
+)
 
 
 def names(tools: tuple[Tool, ...]) -> list[str]:
@@ -46,13 +55,13 @@ def names(tools: tuple[Tool, ...]) -> list[str]:
 
 
 def test_these_agents_are_built_in() -> None:
-    assert [agent.name for agent in every()] == [
-        "main", "code", "explore", "plan", "research", "review",
+    assert [agent.name for agent in AGENTS.every()] == [
+        "main", "code", "explore", "plan", "research", "review", "web-research", "rlm",
     ]  # fmt: skip
 
 
 def test_a_prompt_that_changed_has_a_new_version() -> None:
-    told = {a.name: (a.version, digest(a.prompt)) for a in every() if a.prompt}
+    told = {a.name: (a.version, digest(a.prompt)) for a in AGENTS.every() if a.prompt}
 
     assert told == PROMPTS
 
@@ -61,13 +70,13 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-@pytest.mark.parametrize("agent", every(), ids=lambda a: a.name)
+@pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
 def test_what_is_told_of_an_agent_is_short(agent: Profile) -> None:
     assert 0 < len(agent.description) <= 100
-    assert len(agent.prompt) <= 1200
+    assert len(agent.prompt) <= (3_200 if agent.acting == "code" else 1_200)
 
 
-@pytest.mark.parametrize("agent", every(), ids=lambda a: a.name)
+@pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
 def test_every_agent_is_in_the_page(agent: Profile) -> None:
     page = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8")
     works = {"main": "you", "child": "another agent", "both": "both"}[agent.use]
@@ -77,53 +86,53 @@ def test_every_agent_is_in_the_page(agent: Profile) -> None:
 
 @pytest.mark.parametrize("name", ["review", "Review", " REVIEW "])
 def test_names_know_no_capitals(name: str) -> None:
-    assert find(name).name == "review"
+    assert AGENTS.find(name).name == "review"
 
 
 def test_general_is_another_name_of_code() -> None:
-    assert find("General") == find("code")
+    assert AGENTS.find("General") == AGENTS.find("code")
 
 
 def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
     with pytest.raises(BadInput) as error:
-        find("explorer")
+        AGENTS.find("explorer")
 
     assert str(error.value) == (
         "there is no agent 'explorer'. Did you mean 'explore'? "
-        "There are main, code, explore, plan, research, review"
+        "There are main, code, explore, plan, research, review, web-research, rlm"
     )
 
 
 @pytest.mark.parametrize(("name", "use"), [("code", "main"), ("main", "child")])
 def test_who_works_only_for_one_is_not_found_for_the_other(name: str, use: str) -> None:
     with pytest.raises(BadInput, match=f"{name} works only for"):
-        find(name, use)  # pyright: ignore[reportArgumentType]
+        AGENTS.find(name, use)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("agent", every(), ids=lambda a: a.name)
+@pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
 def test_every_agent_can_think(agent: Profile) -> None:
     assert "think" in names(tools_of(agent, TOOLS).active)
 
 
 def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> None:
-    given = tools_of(find("main"), TOOLS)
+    given = tools_of(AGENTS.find("main"), TOOLS)
 
-    assert names(given.deferred) == ["apply_patch", "notebook_edit"]
+    assert names(given.deferred) == ["apply_patch", "notebook_edit", "python", "claim"]
     assert {*names(given.active), *names(given.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",
     }  # fmt: skip
 
 
 def test_a_child_plans_nothing_with_a_person() -> None:
-    has = {*names(tools_of(find("code"), TOOLS).active)}
+    has = {*names(tools_of(AGENTS.find("code"), TOOLS).active)}
 
     assert not has & {"enter_plan_mode", "exit_plan_mode"}
     assert {"bash", "write_file", "edit_file"} <= has
 
 
-@pytest.mark.parametrize("name", ["explore", "plan", "research", "review"])
+@pytest.mark.parametrize("name", ONLY_LOOK)
 def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None:
-    agent = find(name)
+    agent = AGENTS.find(name)
 
     active, deferred = tools_of(agent, TOOLS)
 
@@ -132,11 +141,11 @@ def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None
     assert {"read_file", "grep"} <= {*names(active)}
 
 
-@pytest.mark.parametrize("name", ["explore", "plan", "research", "review"])
+@pytest.mark.parametrize("name", ONLY_LOOK)
 @pytest.mark.parametrize("pattern", ["*", "mcp__*", "bash", "mcp__server__change"])
 def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: str) -> None:
     """Not even where a plug-in's tool has the name of one that looks."""
-    wide = replace(find(name), tools=(pattern,), deferred=(pattern,))
+    wide = replace(AGENTS.find(name), tools=(pattern,), deferred=(pattern,))
     every_tool = (*TOOLS, of_effect(Effect.CHANGE, "grep"), of_effect(Effect.RUN, "think"))
 
     active, deferred = tools_of(wide, every_tool)
@@ -144,15 +153,69 @@ def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: st
     assert {tool.effect for tool in (*active, *deferred)} & CHANGING == set()
 
 
-def test_only_research_may_reach_the_network() -> None:
+@pytest.mark.parametrize("name", ONLY_LOOK)
+def test_who_only_looks_has_nobody_else_change_things(name: str) -> None:
+    assert "task" not in names(tools_of(AGENTS.find(name), TOOLS).active)
+
+
+def test_who_works_by_code_has_python_and_what_looks() -> None:
+    rlm = AGENTS.find("rlm")
+
+    assert (rlm.acting, rlm.use) == ("code", "both")
+    assert {*names(tools_of(rlm, TOOLS).active)} == {
+        "read_file", "list_files", "glob", "grep", "think", "history_search", "python",
+    }  # fmt: skip
+
+
+SETTLED = Settled(Leash(fan_out=50, at_once=8, depth=1, cell=120.0, call=90.5), steps=25)
+
+
+def test_an_agent_that_writes_code_is_told_its_limits() -> None:
+    rlm = Registry(settled=SETTLED).find("rlm")
+
+    assert (rlm.leash, rlm.bounds) == (SETTLED.leash, Bounds(steps=25))
+    assert (
+        "Your limits: 25 answers, 50 items a call, 8 at once, depth 1, 120 seconds a block "
+        "(waiting for calls does not count), 90.5 seconds a call of lm." in rlm.prompt
+    )
+    assert "at most 50 inputs" in rlm.prompt
+    assert not any(f"{{{name}}}" in rlm.prompt for name in ("fan_out", "steps", "cell"))
+
+
+def test_of_an_agent_and_the_settings_the_stricter_holds() -> None:
+    own = Profile(
+        name="mine",
+        description=".",
+        acting="code",
+        prompt="{depth} {fan_out} {steps} {other}",
+        leash=Leash(fan_out=10, depth=3, cell=600.0),
+        bounds=Bounds(steps=40),
+    )
+    none_below = Settled(Leash(50, 8, 0, 120.0, 60.0), 25)
+
+    found = Registry((own,), settled=none_below).find("mine")
+
+    assert found.leash == Leash(10, 8, 0, 120.0, 60.0)
+    assert (found.bounds.steps, found.prompt) == (25, "0 10 25 {other}")
+
+
+def test_only_who_writes_code_has_figures_put_into_its_words() -> None:
+    own = Profile(name="mine", description=".", prompt="{depth}")
+
+    assert Registry((own,), settled=SETTLED).find("mine").prompt == "{depth}"
+
+
+def test_only_who_researches_may_reach_the_network() -> None:
     reaching = [
-        a.name for a in every() if not a.effects & CHANGING and Effect.NET in a.effects
+        a.name
+        for a in AGENTS.every()
+        if not a.effects & CHANGING and Effect.NET in a.effects
     ]
 
-    assert reaching == ["research"]
+    assert reaching == ["research", "web-research"]
     fetch = of_effect(Effect.NET, "web_fetch")
     post = of_effect(Effect.NET, "web_post")
-    given = tools_of(find("research"), (*TOOLS, fetch, post)).active
+    given = tools_of(AGENTS.find("research"), (*TOOLS, fetch, post)).active
     assert ("web_fetch" in names(given), "web_post" in names(given)) == (True, False)
 
 
@@ -207,16 +270,16 @@ def test_a_rule_that_is_none_says_so() -> None:
 
 
 def test_who_plans_works_in_plan_mode_and_hands_over() -> None:
-    plan = find("plan")
+    plan = AGENTS.find("plan")
 
     assert (plan.mode, plan.then) == ("plan", "main")
     assert "exit_plan_mode" in names(tools_of(plan, TOOLS).active)
 
 
 def test_a_preset_for_an_agent_with_words_of_its_own_is_said_to_be_unused() -> None:
-    assert unused_preset(find("main"), "work") == ""
-    assert unused_preset(find("review"), "") == ""
-    assert unused_preset(find("review"), "work") == (
+    assert unused_preset(AGENTS.find("main"), "work") == ""
+    assert unused_preset(AGENTS.find("review"), "") == ""
+    assert unused_preset(AGENTS.find("review"), "work") == (
         "the preset 'work' is not used: the agent review has a prompt of its own"
     )
 

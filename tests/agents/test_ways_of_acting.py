@@ -66,7 +66,7 @@ def test_an_agent_has_the_model_of_its_role_unless_a_person_named_one(
 def test_in_words_a_model_is_told_tools_as_text_and_its_calls_are_read() -> None:
     model = ScriptedProvider(CALL)
 
-    deltas = heard(models(Asked(model)).provider("script/own", in_words=True))
+    deltas = heard(models(Asked(model)).provider("script/own", "text"))
 
     assert (model.heard[0].tools, "think(" in model.heard[0].system) == ((), True)
     assert [d.name for d in deltas if isinstance(d, CallDelta) and d.name] == ["think"]
@@ -89,4 +89,4 @@ def test_a_small_model_is_offered_nothing_to_find_tools_with() -> None:
 def test_it_is_the_same_one_in_every_turn_so_nothing_is_told_anew() -> None:
     found = models(Asked(ScriptedProvider()))
 
-    assert found.provider("x", in_words=True) is found.provider("x", in_words=True)
+    assert found.provider("x", "text") is found.provider("x", "text")

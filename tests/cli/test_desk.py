@@ -7,13 +7,16 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import Raw
 
+from refold.answering import questions
 from refold.app import App
 from refold.cli.desk import Desk
 from refold.cli.orders import CompactTalk, order_in
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.journal.below import ChildAnswered, ChildAsks, ChildBorn, ChildStopped
 from refold.journal.events import (
     AgentChosen,
     BudgetSet,
@@ -24,15 +27,18 @@ from refold.journal.events import (
     Entry,
     Event,
     FilesFound,
+    Granted,
     Reserved,
     Said,
     Settled,
+    TurnStarted,
 )
 from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.testing.scripted import ScriptedProvider
 from refold.values.budget import Budget
 from refold.values.control import Todos
+from refold.values.messages import ToolCall
 from refold.values.todos import Todo
 from refold.views.stream import Document, documents
 from refold.wishes import Wishes
@@ -154,3 +160,87 @@ def test_a_checklist_is_told_with_its_call() -> None:
     assert update == {
         "seq": 7, "type": "todo_update", "todos": ({"subject": "look", "status": "done"},),
     }  # fmt: skip
+
+
+EDIT = ToolCall("child-1/c7", "write_file", Raw(b'{"path": "a.txt", "content": "x"}'))
+ASK = ToolCall("child-1/c7", "ask_user", Raw(b'{"questions": [{"question": "Why?"}]}'))
+BORN = ChildBorn("child-1", "c0", "code", "Do it.")
+
+
+def of_a_child(call: ToolCall) -> ChildAsks:
+    return ChildAsks("child-1/c7", "child-1", "code", call, "no rule allows it", "h1")
+
+
+def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Document, list[Event]]:
+    """What is told of a child's question, and what stands in the journal after it."""
+
+    async def story() -> tuple[Document, list[Event]]:
+        async with desk(here) as (at, session):
+            asks = of_a_child(call)
+            await session.record(TurnStarted(0), BORN, asks)
+            before = session.view.seq
+            told = at.request(asks)
+            for order in orders:
+                await at.obey(order_in(order))
+            return told, [e.event for e in await session.record.entries()][before:]
+
+    return anyio.run(story)
+
+
+def test_the_call_of_a_child_says_who_asks_and_a_yes_for_the_session_counts(
+    tmp_path: Path,
+) -> None:
+    yes = (
+        b'{"type":"tool_approval_response","call_id":"child-1/c7","allowed":true,'
+        b'"grant":"session"}'
+    )
+
+    told, events = asked(tmp_path, EDIT, yes)
+
+    assert told == {
+        "type": "tool_approval_request", "call_id": "child-1/c7", "hash": "h1",
+        "tool": "write_file", "arguments": {"path": "a.txt", "content": "x"},
+        "reason": "no rule allows it", "once": False, "rule": "write_file(./a.txt)",
+        "who": "child-1 (code)",
+    }  # fmt: skip
+    assert events == [
+        Granted("write_file(./a.txt)"),
+        ChildAnswered("child-1/c7", True, hash="h1"),
+    ]
+
+
+def test_a_child_s_questions_are_answered_by_its_id(tmp_path: Path) -> None:
+    answers = b'{"type":"question_response","call_id":"child-1/c7","answers":["so"]}'
+
+    told, events = asked(tmp_path, ASK, answers)
+
+    assert (told["type"], told["who"]) == ("question", "child-1 (code)")
+    assert events == [ChildAnswered("child-1/c7", True, "", ("so",), hash="h1")]
+
+
+def test_a_verdict_on_what_a_child_does_not_ask_is_refused(tmp_path: Path) -> None:
+    verdict = b'{"type":"tool_approval_response","call_id":"child-2/c7","allowed":true}'
+
+    with pytest.raises(BadInput, match="no call 'child-2/c7' waits"):
+        asked(tmp_path, EDIT, verdict)
+
+
+def test_a_program_in_the_same_process_sees_who_asks(tmp_path: Path) -> None:
+    async def story() -> list[tuple[str, str, str]]:
+        async with desk(tmp_path) as (_, session):
+            await session.record(TurnStarted(0), BORN, of_a_child(EDIT))
+            return [(q.call_id, q.tool, q.who) for q in questions(session)]
+
+    assert anyio.run(story) == [("child-1/c7", "write_file", "child-1 (code)")]
+
+
+def test_a_child_is_stopped_by_its_name_while_it_is_at_work(tmp_path: Path) -> None:
+    stop = b'{"type":"stop_child","child":"child-1"}'
+
+    _, events = asked(tmp_path, EDIT, stop)
+
+    assert events == [ChildStopped("child-1")]
+    with pytest.raises(BadInput, match="no child 'child-1' is at work"):
+        asked(tmp_path, EDIT, stop, stop)
+    with pytest.raises(BadInput, match="no child is at work"):
+        obeyed(tmp_path, b'{"type":"stop_child"}')

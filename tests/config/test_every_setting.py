@@ -7,6 +7,7 @@ to show the change. Whoever adds a setting adds a line to `CHANGED`.
 import io
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -37,6 +38,7 @@ from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.remembering import Remembering
 from refold.session.session import Session
+from refold.testing.cast import Cast
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.wire_answers import answer
@@ -92,6 +94,84 @@ async def answers_in_a_turn(build: Build) -> object:
     provider = ScriptedProvider(*looks(60))
     await said_by(build(provider=provider))
     return len(provider.heard) - 1  # the last is the summary
+
+
+def errand(prompt: str) -> tuple[str, str]:
+    return "task", json.dumps({"prompt": prompt, "agent": "code"})
+
+
+async def levels_of_children(build: Build) -> object:
+    levels = {f"{n}.": [[errand(f"{n + 1}.")], "Done."] for n in range(5)}
+    cast = Cast({"Go.": [[errand("0.")], "Done."], **levels})
+    await said_by(build(provider=cast, tools=(), builtin=True))
+    return len(cast.asked) - 1
+
+
+async def children_at_once(build: Build) -> object:
+    names = [f"{n}." for n in range(10)]
+    cast = Cast({"Go.": [[errand(name) for name in names], "Done."]}
+                | {name: ["Done."] for name in names})  # fmt: skip
+    cast.holding = set(names)
+    agent = build(provider=cast, tools=(), builtin=True)
+    async with agent.session() as session, anyio.create_task_group() as group:
+        group.start_soon(session.run, "Go.")
+        await cast.waits.wait()
+        at_once = await _settled(lambda: len(cast.asked) - 1)
+        cast.holding.clear()
+    return at_once
+
+
+def bound_of_code(place: int) -> Probe:
+    """What an agent that writes code is told of its limits, in the order of its prompt."""
+
+    async def probe(build: Build) -> object:
+        provider = ScriptedProvider("Done.", "It is done.")
+        await said_by(writing_code(build, provider))
+        (line,) = re.findall(r"^Your limits: .*$", provider.heard[0].system, re.MULTILINE)
+        return float(re.findall(r"[0-9.]*[0-9]", line)[place])
+
+    return probe
+
+
+async def memory_of_code(build: Build) -> object:
+    cell = "```python\nx = bytearray(400 * 1024 * 1024)\nFINAL('enough')\n```"
+    provider = ScriptedProvider(cell, "Not enough.", "Not enough.")
+    async with writing_code(build, provider).session() as session:
+        return (await session.run("Go.")).text
+
+
+async def equal_questions(build: Build) -> object:
+    cell = "```python\nFINAL([lm('a text', 'q'), lm('a text', 'q')])\n```"
+    provider = ScriptedProvider(cell, "First.", "Second.")
+    await said_by(writing_code(build, provider))
+    return len(provider.heard) - 1
+
+
+async def questions_in_a_minute(build: Build) -> object:
+    cell = "```python\nFINAL(map_lm(['a', 'b', 'c'], 'q'))\n```"
+    provider = ScriptedProvider(cell, *["Yes."] * 3)
+    agent = writing_code(build, provider)
+    async with agent.session() as session, anyio.create_task_group() as group:
+        group.start_soon(session.run, "Go.")
+        while len(provider.heard) < 2:
+            await anyio.sleep(0.01)
+        asked = await _settled(lambda: len(provider.heard) - 1)
+        await session.interrupt()
+    return asked
+
+
+def writing_code(build: Build, provider: ScriptedProvider) -> Agent:
+    return build(provider=provider, tools=(), builtin=True, settings={"agent": "rlm"})
+
+
+async def _settled(count: Callable[[], int]) -> int:
+    """A number, once it has not changed for a while."""
+    seen, still = count(), 0
+    while still < 10:
+        await anyio.sleep(0.01)
+        still = still + 1 if count() == seen else 0
+        seen = count()
+    return seen
 
 
 async def first_warning(build: Build) -> object:
@@ -560,6 +640,17 @@ CHANGED: dict[str, Change] = {
     "context.results": Change(1, 3, 1, shorter(whole_results, window=12_000)),
     "context.compact": Change(1, {"full"}, set(), shorter(kinds, window=12_000, prune=1)),
     "context.messages": Change(2, 8, 2, shorter(messages_kept, window=14_000, prune=1)),
+    "children.depth": Change(1, 2, 1, levels_of_children),
+    "children.at_once": Change(2, 8, 2, children_at_once),
+    "python.steps": Change(7, 25, 7, bound_of_code(0)),
+    "python.fan_out": Change(7, 50, 7, bound_of_code(1)),
+    "python.at_once": Change(7, 8, 7, bound_of_code(2)),
+    "python.depth": Change(0, 1, 0, bound_of_code(3)),
+    "python.cell": Change(7, 120, 7, bound_of_code(4)),
+    "python.call": Change(7, 120, 7, bound_of_code(5)),
+    "python.memory": Change(300, "enough", "Not enough.", memory_of_code),
+    "python.memo": Change("session", 2, 1, equal_questions),
+    "python.per_minute": Change(2, 3, 2, questions_in_a_minute),
     "budget.dollars": Change(2, 5.0, 2.0, money),
     "budget.tokens": Change(2_500, 10, 3, used_up(fresh=1_000)),
     "budget.calls": Change(4, 10, 4, used_up(fresh=1)),

@@ -1,5 +1,7 @@
 """What a reader of the code once broke. Each holds now."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -8,11 +10,13 @@ from house import BOOK, WEATHER, entries, kinds, opened, run, world
 
 from refold.errors import JournalError
 from refold.journal.events import Ended, Entry
+from refold.journal.fold import View
 from refold.journal.store import MemoryStore
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts, Touch
 from refold.permissions.rules import parse
 from refold.place.files import DiskFiles
+from refold.session.session import Session
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.tools.contract import Reply, tool
@@ -220,3 +224,25 @@ def test_a_deny_rule_sees_past_redirections_and_braces(command: str) -> None:
     found = decide(touch, "bypass", [parse("bash(rm *)", "deny")], Facts())
 
     assert found.verdict == "deny"
+
+
+def test_an_answer_that_comes_while_those_beside_are_left_is_heard() -> None:
+    orders, answered = list[str](), list[bool]()
+    sessions = list[Session]()
+
+    @asynccontextmanager
+    async def beside() -> AsyncGenerator[None]:
+        yield
+        if not answered:
+            answered.append(await sessions[0].inbox.answer("call-0", allowed=True))
+
+    async def work() -> View:
+        provider = ScriptedProvider([BOOK], "Done.")
+        given = world(provider, orders, rules=(), beside=beside)
+        sessions.append(await opened(MemoryStore(), given))
+        await sessions[0].inbox.say("Book.")
+        return await sessions[0].go()
+
+    view = anyio.run(work)
+
+    assert (answered, orders, view.turn.outcome) == ([True], ["taxi"], "answered")

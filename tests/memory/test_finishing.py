@@ -142,6 +142,23 @@ def test_a_person_can_have_it_done_now(
     assert place.notes == [NOTED]
 
 
+def test_a_session_that_is_named_is_read_again(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place.directory)
+
+    async def doing(_: list[Heard]) -> None:
+        session = await a_session(place)
+        await anyio.to_thread.run_sync(place.learns, session)  # it learns nothing
+        for words in (["update"], ["update", session]):
+            assert await anyio.to_thread.run_sync(main, ["memory", *words]) == 0
+
+    with_a_model(doing, place, noting)
+
+    assert capfd.readouterr().out.splitlines()[-1] == "+ Preferences: Answer in German"
+    assert place.notes == [NOTED]
+
+
 @pytest.mark.slow
 def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
     place: Workplace, outside: dict[str, str]

@@ -91,10 +91,22 @@ def test_nothing_new_asks_nobody(place: Workplace) -> None:
     assert (found.why, small.heard) == ("nothing new was said", [])
 
 
-def test_words_too_few_to_learn_from_ask_nobody(place: Workplace) -> None:
-    found, small = place.asks(place.says("go on"))
+@pytest.mark.parametrize("words", ["go on", "Thanks!", "yes, please continue", "weiter"])
+def test_words_to_learn_nothing_from_ask_nobody(place: Workplace, words: str) -> None:
+    found, small = place.asks(place.says(words))
 
     assert (found.why, small.heard) == ("too little was said", [])
+
+
+@pytest.mark.parametrize(
+    "words", ["Never use tabs in this project", "Use tabs", "No emojis please"]
+)
+def test_one_word_that_means_something_is_enough(place: Workplace, words: str) -> None:
+    session = place.says("go on", words)
+
+    place.learns(session, note("preferences", words, *place.heard(session)))
+
+    assert place.notes == [("Preferences", words)]
 
 
 def test_what_the_model_used_is_in_the_account_of_the_session(place: Workplace) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.memory import page
+from refold.memory import files, page, state
 from refold.memory.page import MOST, Line, read, written
 from refold.memory.project import filed_under, project_of
-from refold.memory.state import Origin
+from refold.memory.state import FORGOTTEN, Forgotten, Origin
 from refold.memory.store import Memory, Note
 from refold.memory.told import told
 from tests.memory.workplace import Workplace, note
@@ -249,9 +249,43 @@ def test_a_full_disk_changes_nothing_and_is_told(
 def test_files_that_cannot_be_understood_cost_no_note(memory: Memory) -> None:
     kept(memory, "Use tabs")
     memory.file("project").with_suffix(".json").write_text("{ nonsense")
-    (memory.data / "forgotten.json").write_text("[]")
 
     assert kept(memory, "Use Rust") == ["Use tabs", "Use Rust"]
+
+
+@pytest.mark.parametrize("damage", ["[]", "{ nonsense", '{"salt": "a", "gone": [{"st'])
+def test_what_was_forgotten_does_not_come_back_by_damage(
+    memory: Memory, damage: str
+) -> None:
+    kept(memory, "Use tabs", "Use Rust")
+    forgotten = memory.data / "forgotten.json"
+    memory.forget("Use tabs")
+    forgotten.write_text(damage)
+
+    for attempt in (
+        lambda: memory.forget("Use Rust"),
+        lambda: memory.keep([Note("Decisions", "Use tabs")]),
+    ):
+        with pytest.raises(BadInput, match=r"forgotten\.json is damaged.*delete it"):
+            attempt()
+
+    assert forgotten.read_text() == damage
+    assert [each.line.text for each in memory.listed()] == ["Use Rust"]
+
+
+def test_however_much_was_forgotten_none_of_it_comes_back(memory: Memory) -> None:
+    forgotten = Forgotten()
+    for n in range(FORGOTTEN):
+        words = " ".join(f"word{n}x{m}" for m in range(30))
+        forgotten = forgotten.plus(words, Origin(f"session-{n}", tuple(range(9)), 1.0), 2.0)
+    state.write(memory.data / "forgotten.json", forgotten)
+    assert (memory.data / "forgotten.json").stat().st_size > files.LARGEST
+
+    memory.keep([Note("Decisions", f"word500x{m} word500x{m + 1}") for m in range(20)])
+    memory.keep([Note("Decisions", "Use Rust")])
+    memory.forget("Use Rust")
+
+    assert memory.listed() == ()
 
 
 def test_a_file_that_is_no_memory_stops_nobody(place: Workplace) -> None:

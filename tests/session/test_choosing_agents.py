@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from refold.agents.choosing import choose
+from refold.agents.registry import Registry
 from refold.errors import BadInput
 from refold.journal import codec
 from refold.journal.events import (
@@ -104,7 +105,7 @@ def test_an_approved_plan_is_carried_out_by_who_can() -> None:
 
 def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
-        assert (await choose(inbox, "Plan")).name == "plan"
+        assert (await choose(inbox, Registry(), "Plan")).name == "plan"
 
     events, _ = made_by(doing)
 
@@ -114,7 +115,7 @@ def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
 def test_who_works_for_no_person_is_not_chosen() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         with pytest.raises(BadInput, match="the agent code works only for other agents"):
-            await choose(inbox, "general")
+            await choose(inbox, Registry(), "general")
 
     assert made_by(doing)[0] == []
 

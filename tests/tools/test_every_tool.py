@@ -32,10 +32,13 @@ ARGUMENTS: dict[str, dict[str, object]] = {
     "apply_patch": {"patch": PATCH},
     "notebook_edit": {"path": "n.ipynb", "cell": 1, "source": "2"},
     "bash": {"command": "echo hello"},
+    "python": {"code": "1 + 1"},
+    "task": {"prompt": "Count the tests.", "agent": "explore"},
     "think": {"thought": "so far so good"},
     "todo_write": {"todos": [{"subject": "look", "status": "in_progress"}]},
     "compact": {"focus": "the names"},
     "history_search": {"query": "names"},
+    "claim": {"claims": [{"claim": "It is so.", "evidence": [{"path": "a.txt"}]}]},
     "memory_write": {"section": "preferences", "text": "I like tea."},
     "list_skills": {},
     "read_skill": {"name": "tea"},
@@ -64,13 +67,13 @@ def test_there_are_these_tools_in_this_order() -> None:
 
 
 def test_all_that_a_model_reads_of_them_is_short() -> None:
-    """1,900 tokens at four letters each, for all of them."""
+    """2,500 tokens at four letters each, for all of them; four are told when they are wanted."""
     letters = sum(
         len(t.spec.name) + len(t.spec.description) + len(bytes(t.spec.parameters))
         for t in TOOLS.values()
     )
 
-    assert letters / 4 < 1900
+    assert letters / 4 < 2500
 
 
 def test_what_a_tool_can_reach_is_what_it_names() -> None:
@@ -85,10 +88,13 @@ def test_what_a_tool_can_reach_is_what_it_names() -> None:
         "apply_patch": {"files", "known"},
         "notebook_edit": {"files", "known"},
         "bash": {"files", "commands", "confines", "directory", "progress"},
+        "python": {"repl", "call", "progress"},
+        "task": {"children", "call"},
         "think": set(),
         "todo_write": set(),
         "compact": set(),
         "history_search": {"history"},
+        "claim": {"checks"},
         "memory_write": {"memory"},
         "list_skills": {"skills"},
         "read_skill": {"skills"},

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from refold.agents.profile import LOOKING, Bounds, Profile
 from refold.skills.front_matter import split
+from refold.tools.python import NAME as PYTHON
 from refold.values.tools import Effect
 
-_RARE = ("apply_patch", "notebook_edit")
+_RARE = ("apply_patch", "notebook_edit", "claim", "python")
 _LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
 _PLANS = ("enter_plan_mode", "exit_plan_mode")  # with the person, who hears of no child
@@ -67,6 +68,27 @@ def _review() -> Profile:
     )
 
 
+def _web_research() -> Profile:
+    return replace(
+        _told("web-research"),
+        tools=(*_WEB, *_LOOKS, *_MINDS, "ask_user"),
+        effects=LOOKING | {Effect.NET},
+        memory=False,
+        skills=False,
+    )
+
+
+def _rlm() -> Profile:
+    return replace(
+        _told("rlm"),
+        tools=(PYTHON, *_LOOKS, "think"),
+        effects=LOOKING,  # the walls around the code see to it that it only looks
+        acting="code",
+        memory=False,
+        skills=False,
+    )
+
+
 BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
     {
         "main": _main,
@@ -75,6 +97,8 @@ BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
         "plan": _plan,
         "research": _research,
         "review": _review,
+        "web-research": _web_research,
+        "rlm": _rlm,
     }
 )
 ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})

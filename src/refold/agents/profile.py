@@ -66,6 +66,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     skills: bool = True  # and which skills there are?
     acting: Acting = "native"
     use: Use = "both"  # may it work for the person, for another agent, or both?
+    where: str = ""  # the file it is from, fit for a screen; "": it comes with refold
 
     @property
     def rules(self) -> tuple[Rule, ...]:

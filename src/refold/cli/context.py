@@ -6,9 +6,9 @@ from argparse import Namespace
 
 import msgspec
 
-from refold.cli.opening import here
 from refold.cli.out import write
 from refold.cli.reading import add_session, folded, named
+from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.here import load_here
 from refold.config.paths import paths

@@ -1,38 +1,26 @@
-"""`refold cost [ID]`: what a session has cost, by turn, by model and by what for."""
+"""`refold cost [NODE]`: what a session and all below it have cost, and what for."""
 
-import os
-import sys
 from argparse import Namespace
 
-import msgspec
-
-from refold.cli.out import write
-from refold.cli.reading import add_session, entries, named
+from refold.cli import nodes
 from refold.cli.subparsers import Subparsers
-from refold.config.paths import paths
-from refold.journal.home import Home
-from refold.views.spending import spending, spending_document, spending_lines
-from refold.views.styled import bare
-
-_ROOM = 100  # cells of a line where nobody says how many there are
+from refold.views.spending import spending_document, spending_lines, tree_spending
+from refold.views.tree import agent_of
 
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("cost", help="what a session has cost")
-    add_session(parser)
+    nodes.add_node(parser)
     parser.add_argument("--turns", action="store_true", help="turn by turn, too")
     parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 def run(found: Namespace) -> int:
-    session = named(Home(paths(os.environ).data / "sessions"), found.id)
-    read, damage = entries(session)
-    used = spending(read)
+    node = nodes.only_node(nodes.read(nodes.place(found)))
+    used = tree_spending(node, agent_of)
     if found.json:
         document = spending_document(used, turns=found.turns)
-        write(msgspec.json.encode({"session_id": session.id, **document}).decode() + "\n")
+        nodes.tell({"session_id": node.session, **document})
     else:
-        write(bare(spending_lines(used, room=_ROOM, turns=found.turns)) + "\n")
-    if damage:
-        sys.stderr.write(f"refold: {damage}\n")
-    return 1 if damage else 0
+        nodes.show(spending_lines(used, room=nodes.room(), turns=found.turns))
+    return nodes.damages(node)

@@ -28,17 +28,19 @@ from refold.cli.orders import (
     SetBudget,
     SetMode,
     Steer,
+    StopChild,
     UserMessage,
 )
 from refold.errors import BadInput
-from refold.journal.events import Judged
-from refold.session.requests import Permission, Questions, requests
+from refold.journal.below import ChildAsks
+from refold.session.requests import Permission, Questions, of_call, of_child, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
-from refold.values.asked import ASK_USER, asked
 from refold.values.budget import Budget
 from refold.values.rights import MODES
-from refold.views.stream import Document, approval_request, question
+from refold.views.stream import Document, PutToPerson, approval_request, question
+
+NO_CHILD = "no child is at work"
 
 
 class Desk:
@@ -72,7 +74,7 @@ class Desk:
                 await self.say(UserMessage(text, key, "now"))
             case Queue(text, key):
                 await self.say(UserMessage(text, key, "next"))
-            case CompactTalk() | SetBudget() | SetAgent():
+            case CompactTalk() | SetBudget() | SetAgent() | StopChild():
                 await self._set(order)
             case _:
                 await self._steer(order)
@@ -96,17 +98,23 @@ class Desk:
             if isinstance(request, Permission | Questions):
                 await self._session.inbox.answer(request.id, allowed=False, reason=reason)
 
-    def request(self, event: Judged) -> Document:
+    def request(self, event: PutToPerson) -> Document:
         """The document about a call that is asked about."""
-        found = self._session.view.talk.call(event.call_id)
+        found = self._put(event)
         if found is None:  # it was over before this could be said
             return approval_request(event)
-        self._told[event.call_id] = event.hash
-        questions = asked(found.call.arguments) if found.call.name == ASK_USER else ()
-        if questions:
-            return question(event, questions)
-        rule = self._offer(Permission(found))
-        return approval_request(event, self._session.as_made(found.call), rule)
+        self._told[found.id] = event.hash
+        if isinstance(found, Questions):
+            return question(event, found.questions)
+        return approval_request(
+            event, self._session.as_made(found.call.call), self._offer(found)
+        )
+
+    def _put(self, event: PutToPerson) -> Permission | Questions | None:
+        if isinstance(event, ChildAsks):
+            return of_child(event)
+        found = self._session.view.talk.call(event.call_id)
+        return None if found is None else of_call(found)
 
     async def _steer(self, order: SetMode | Interrupt | Cancel | Continue) -> None:
         inbox = self._session.inbox
@@ -129,7 +137,7 @@ class Desk:
                     raise BadInput("there is nothing to go on with yet")
                 self.going_on = True
 
-    async def _set(self, order: CompactTalk | SetBudget | SetAgent) -> None:
+    async def _set(self, order: CompactTalk | SetBudget | SetAgent | StopChild) -> None:
         session = self._session
         match order:
             case CompactTalk() if not session.view.talk.messages:
@@ -141,7 +149,10 @@ class Desk:
             case SetBudget(dollars, tokens, calls, seconds):
                 await session.inbox.set_budget(Budget(dollars, tokens, calls, seconds))
             case SetAgent(agent):
-                await choose(session.inbox, agent)
+                await choose(session.inbox, self._app.agents, agent)
+            case StopChild(child):
+                if not await session.inbox.stop_child(child):
+                    raise BadInput(f"no child {child!r} is at work" if child else NO_CHILD)
 
     async def _verdict(self, order: ApprovalResponse) -> None:
         found = self._waiting(order.call_id, order.hash)

@@ -34,8 +34,17 @@ DOORS = {
     "plans": ("plans", "run"),
     "memory": ("memory", "run"),
     "skills": ("skills", "run"),
+    "agents": ("agents", "run"),
+    "rlm": ("rlm", "run"),
     "context": ("context", "run"),
     "cost": ("cost", "run"),
+    "verify": ("verify", "run"),
+    "tree": ("tree", "run"),
+    "show": ("show", "run"),
+    "trace": ("trace", "run"),
+    "step": ("step", "run"),
+    "stream": ("stream", "run"),
+    "replay": ("replay", "run"),
     "permissions": ("permissions", "run"),
     "trust": ("trust", "run"),
     "models": ("models", "run"),
@@ -51,8 +60,17 @@ _SUBCOMMANDS = """subcommands, each with a --help of its own:
   plans        the plans made here
   memory       what is remembered from session to session
   skills       skills and templates, and what is wrong with one
+  agents       who may work here, and what is wrong with one
+  rlm          a question about material of any size
   context      what fills the window of the newest session
-  cost         what it cost
+  cost         what it cost, with all below it
+  verify       is what it claims borne out? exit 5 if not
+  tree         a session and all below it: who does what
+  show         one of them whole; or a leaf, a step, a call
+  trace        each call, with its time and its cost
+  step         what the model was sent and said at a step
+  stream       what happens, as it happens
+  replay       a session again: its talk; or its loop, without a model
   permissions  what may run, and why
   trust        whose settings and instructions count
   models       which models there are, and what they cost
@@ -65,7 +83,8 @@ _SUBCOMMANDS = """subcommands, each with a --help of its own:
 COMMANDS = tuple(DOORS)
 # Those that have many flags say themselves which.
 _OWN = (
-    "rewind", "plans", "memory", "skills", "context", "cost", "permissions", "trust", "models", "auth", "local",
+    "rewind", "plans", "memory", "skills", "agents", "rlm", "context", "cost", "verify", "tree", "show", "trace", "step",
+    "stream", "replay", "permissions", "trust", "models", "auth", "local",
 )  # fmt: skip
 HIDDEN = "finish"  # of `refold memory`: no person types it
 _NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
@@ -119,6 +138,9 @@ def _session() -> Parser:
     add("-c", "--continue", dest="continue_", action="store_true",
         help="go on with the newest session of this directory")  # fmt: skip
     add("-r", "--resume", metavar="ID", help="go on with this session")
+    add("--fork", action="store_true",
+        help="with -c or -r: go on in a copy, and leave that session as it is")  # fmt: skip
+    add("--at", type=_event, metavar="EVENT", help="with --fork: a copy up to this event")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m then names its model")
     add("--host", help="where the provider's server runs, for one on a machine of yours")
@@ -172,11 +194,13 @@ def _add_output(parser: Parser) -> None:
     add("--include-partial-messages", action="store_true",
         help="stream-json: pieces of answers too")  # fmt: skip
     add("--max-turns", type=int, metavar="N", help="answers of the model in one turn")
-    add("--max-budget-usd", type=_dollars, metavar="USD", help="what one turn may cost")
-    add("--timeout", type=_seconds, metavar="SECONDS", help="give up after this long")
+    add("--max-budget-usd", type=dollars, metavar="USD", help="what one turn may cost")
+    add("--timeout", type=seconds, metavar="SECONDS", help="give up after this long")
     add("--system-prompt", metavar="TEXT", help="instead of refold's own")
     add("--append-system-prompt", metavar="TEXT", help="added to the system text")
     add("--no-session", action="store_true", help="keep no journal")
+    add("--verify", action="store_true",
+        help="with -p: hold what is claimed against what was read; exit 5 if it is not so")  # fmt: skip
     add("--json-schema", metavar="SCHEMA",
         help="the answer is JSON that matches this JSON Schema, or the one in this file")  # fmt: skip
 
@@ -190,11 +214,13 @@ def _add_calls(parser: Parser) -> None:
         help="keep model calls exactly as they go over the wire (sessions requests)")  # fmt: skip
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A time above 0."""
     return _above_0(text, "seconds")
 
 
-def _dollars(text: str) -> float:
+def dollars(text: str) -> float:
+    """An amount of US dollars above 0."""
     return _above_0(text, "dollars")
 
 
@@ -206,6 +232,12 @@ def _above_0(text: str, what: str) -> float:
     if not 0 < found < float("inf"):
         raise ArgumentTypeError(f"{text!r} is no number of {what} above 0")
     return found
+
+
+def _event(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ArgumentTypeError(f"{text!r} is no event: 1 or more (refold sessions show)")
+    return int(text)
 
 
 def _port(text: str) -> int:

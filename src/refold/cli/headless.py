@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterable, Sequence
+from typing import NamedTuple, Protocol
 
 import anyio
 
@@ -20,8 +20,10 @@ from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.told import Told
 from refold.errors import BadInput, JournalError, RefoldError, first
 from refold.journal.fold import View
+from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.tools.contract import Picture
+from refold.views.escape import on_one_line
 from refold.views.result import EXIT_CODES, result
 
 TIMED_OUT = 3
@@ -56,20 +58,43 @@ async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
             timed_out = False
             try:
                 async with anyio.create_task_group() as group:
-                    group.start_soon(_tell_notices, app)
+                    group.start_soon(tell_notices, app)
                     sent = (*shown, *_named(words, session, app))
-                    said = _Said(words, sent, typed)
-                    timed_out = await _turn(session, said, out, found.timeout)
+                    said = Said(words, sent, typed)
+                    timed_out = await turn(session, said, out, found.timeout)
             except (JournalError, BaseExceptionGroup) as error:
                 out.broken(first(error), session, time.monotonic() - began)
                 raise
             document = result(session.view, id_, time.monotonic() - began)
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"
+            code = TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
+            if found.verify:
+                held = await _verified(app, id_, session, document)
+                code = code or held
             out.end(document, session)
-            return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
+            return code
     finally:
         await app.aclose()
+
+
+async def _verified(
+    app: App, id_: str, session: Session, document: dict[str, object]
+) -> int:
+    """Put what is claimed into the document, each with its verdict. 5: do not rely on it."""
+    from refold.cli.verify import NOT_SUPPORTED, claims_of, told_of
+    from refold.rlm.claiming import Checking
+
+    told = told_of(await session.record.entries())
+    path = app.home.path(id_) if app.wishes.keep else None
+    checks = Checking(session.record, app.workspace.files, path)
+    checked = await checks.check(told.claims)
+    document["claims"] = claims_of(checked)
+    for each in checked:
+        if not each.fine:
+            words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
+            sys.stderr.write(f"refold: not borne out: {words}\n")
+    return 0 if all(each.fine for each in checked) else NOT_SUPPORTED
 
 
 def _named(words: str, session: Session, app: App) -> Sequence[Picture]:
@@ -79,18 +104,30 @@ def _named(words: str, session: Session, app: App) -> Sequence[Picture]:
     return found
 
 
-async def _tell_notices(app: App) -> None:
+async def tell_notices(app: App) -> None:
     """What the machine can hold a command to is found out while the model is asked."""
     for notice in await anyio.to_thread.run_sync(app.notices):
         sys.stderr.write(f"refold: {notice}\n")
 
 
-async def _turn(
-    session: Session,
-    said: "_Said",
-    out: Told,
-    limit: float | None,
-) -> bool:
+class Said(NamedTuple):
+    """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
+
+    words: str
+    shown: Sequence[Picture] = ()
+    typed: str | None = None  # None: all
+
+
+class Out(Protocol):
+    """Who tells what happens in a turn. `finished` is set when all was told."""
+
+    finished: anyio.Event
+
+    def begin(self, session: Session) -> None: ...
+    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
+
+
+async def turn(session: Session, said: Said, out: Out, limit: float | None) -> bool:
     """Run the turn while its news are printed. True if it took too long."""
     watch, clock = session.hub.watch(), _Clock(limit)
     out.begin(session)
@@ -109,14 +146,6 @@ async def _turn(
         await out.finished.wait()
         group.cancel_scope.cancel()
     return clock.ran_out
-
-
-class _Said(NamedTuple):
-    """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
-
-    words: str
-    shown: Sequence[Picture]
-    typed: str | None  # None: all
 
 
 class _Clock:

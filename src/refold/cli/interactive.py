@@ -92,6 +92,12 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         app.put_down(id_)
         return session
 
+    async def fork(view: View, at: int | None) -> Session:
+        made = await app.fork(view.about.id, at)
+        session = await app.resume(made.id)
+        app.put_down(made.id)
+        return session
+
     async def learn(session: Session) -> Learned:
         aide = aide_for(app, session.view, asked=True)
         if aide is None:
@@ -114,6 +120,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         choose_model=choose,
         remember=partial(remember, app.paths.settings),
         new_session=another,
+        fork=fork,
         tools=app.tools,
         rules=app.rules,
         effort=app.settings.effort,
@@ -127,6 +134,7 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         saved_in=str(app.paths.folders),
         snapshots=lambda view: app.snapshots(view.about.id),
         history=app.paths.state / "history",
+        agents=app.agents,
         agent=app.settings.agent,
         preset=app.settings.preset,
         presets=presets,

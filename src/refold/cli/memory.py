@@ -197,7 +197,9 @@ async def _updated(app: "App", remembering: Remembering, named: Sequence[str]) -
         for session in named or remembering.pending.sessions()[:MOST_SESSIONS]:
             try:
                 learned = await remembering.learn_of(
-                    session, lambda view: aide_for(app, view, asked=True)
+                    session,
+                    lambda view: aide_for(app, view, asked=True),
+                    again=bool(named),
                 )
             except RefoldError as error:
                 code = 1

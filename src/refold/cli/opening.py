@@ -1,6 +1,7 @@
 """Open the session that the command line names. Shared by the doors."""
 
 import os
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.app import App
+from refold.cli.standing import here
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
 from refold.config.remember import remember
@@ -39,7 +41,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         script=_file(found.script),
         record=_file(found.record),
         replay=_file(found.replay),
-        schema=_schema(found.json_schema) if found.json_schema is not None else None,
+        schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
         notices=(loaded.unheeded,) if loaded.unheeded else (),
     )
@@ -63,7 +65,8 @@ def settings_of(found: Namespace) -> Here:
 
 
 async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
-    """The session that -c or -r name, or a new one."""
+    """The session that -c or -r name, or a fork of that, or a new one."""
+    _check_fork(found)
     if found.resume is None and not found.continue_:
         id_, session = await app.start()
         app.put_down(id_)
@@ -71,6 +74,10 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
     if found.no_session:
         raise BadInput("--no-session keeps no journal, so it cannot go with -c or -r")
     id_ = app.home.find(found.resume).id if found.resume is not None else app.newest()
+    if found.fork:
+        made = await app.fork(id_, found.at)
+        id_ = made.id
+        sys.stderr.write(f"{id_}: forked from {made.source} at event {made.seq}\n")
     session = await app.resume(id_)
     app.put_down(id_)
     if model := named_model(found):
@@ -82,11 +89,18 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
     if found.agent:
         from refold.agents.choosing import choose
 
-        await choose(session.inbox, found.agent)
+        await choose(session.inbox, app.agents, found.agent)
     if found.max_budget_usd and (chosen := session.view.rights.budget) is not None:
         budget = replace(chosen, dollars=found.max_budget_usd)
         await session.inbox.set_budget(budget)  # what was chosen in it would win
     return id_, session
+
+
+def _check_fork(found: Namespace) -> None:
+    if found.fork and found.resume is None and not found.continue_:
+        raise BadInput("--fork copies a session: say which, with -c or -r ID")
+    if found.at is not None and not found.fork:
+        raise BadInput("--at says where to fork: it goes with --fork")
 
 
 def _as_settings(found: Namespace) -> dict[str, object]:
@@ -150,22 +164,22 @@ def _file(name: str | None) -> Path | None:
     return Path(name).expanduser().absolute() if name else None
 
 
-def _schema(given: str) -> Raw:
-    """A JSON Schema, or the name of a file that holds one."""
+def schema(given: str, flag: str = "--json-schema") -> Raw:
+    """A JSON Schema, or the name of a file that holds one. Raises `BadInput`."""
     text = given
     if not given.strip():
-        raise BadInput("--json-schema is empty: give a JSON Schema, or a file with one")
+        raise BadInput(f"{flag} is empty: give a JSON Schema, or a file with one")
     if not given.lstrip().startswith("{"):
         try:
             text = Path(given).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"--json-schema {given!r} is no JSON object and no file to be read: {error}"
+                f"{flag} {given!r} is no JSON object and no file to be read: {error}"
             ) from error
     try:
         return Raw(msgspec.json.format(text.encode(), indent=-1))
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise BadInput(f"--json-schema {given!r} is no JSON: {error}") from error
+        raise BadInput(f"{flag} {given!r} is no JSON: {error}") from error
 
 
 def pictures(found: Namespace) -> tuple[Picture, ...]:
@@ -192,16 +206,6 @@ def _workspace(found: Namespace, sessions: Path) -> Path:
             "directory again, or start a new session"
         )
     return directory
-
-
-def here() -> Path:
-    """The current directory. Raises `BadInput` where it is gone."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError as error:
-        raise BadInput(
-            "the current directory is gone: change to one that exists"
-        ) from error
 
 
 def _directory(text: str) -> Path:

@@ -104,6 +104,12 @@ class Continue(_Order, frozen=True, tag="continue"):
     """Go on where the last turn ended, without new words."""
 
 
+class StopChild(_Order, frozen=True, tag="stop_child"):
+    """End a child, and all below it; without a name, all of them. The turn goes on."""
+
+    child: str = ""
+
+
 class _Block(Struct, frozen=True):
     type: str
     text: str = ""
@@ -124,7 +130,7 @@ _NONE_OF = re.compile(r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`")
 Order: TypeAlias = (
     UserMessage | ApprovalResponse | QuestionResponse | PlanApproval
     | SetMode | Interrupt | Cancel | Continue
-    | Steer | Queue | CompactTalk | SetBudget | SetAgent
+    | Steer | Queue | CompactTalk | SetBudget | SetAgent | StopChild
 )  # fmt: skip
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 

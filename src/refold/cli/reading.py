@@ -1,15 +1,13 @@
 """A session's journal, read without its pen: for doors that only show or judge it."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
 
-from refold.cli.opening import here
-from refold.errors import BadInput, Corrupt
-from refold.journal import codec, lines
+from refold.cli.standing import here
+from refold.errors import BadInput
 from refold.journal.events import Entry
 from refold.journal.fold import View, fold
 from refold.journal.home import Home, Session
-from refold.journal.reader import Reader
+from refold.journal.tree_files import entries_in
 
 
 def add_session(parser: ArgumentParser) -> None:
@@ -40,15 +38,4 @@ def folded(session: Session) -> tuple[View, str]:
 
 def entries(session: Session) -> tuple[list[Entry], str]:
     """The good entries from the start, and what is wrong with the next, if anything."""
-    found: list[Entry] = []
-    try:
-        found.extend(_decoded(session))
-    except Corrupt as error:
-        return found, f"{session.path / lines.NAME}: {error}"
-    return found, ""
-
-
-def _decoded(session: Session) -> Iterator[Entry]:
-    whole = Reader(session.path / lines.NAME).read(0)
-    for entry, _ in codec.decode(whole):
-        yield entry
+    return entries_in(session.path)

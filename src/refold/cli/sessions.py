@@ -7,9 +7,9 @@ from argparse import Namespace
 
 import msgspec
 
-from refold.cli.opening import here
 from refold.cli.out import write
 from refold.cli.reading import entries, folded, named
+from refold.cli.standing import here
 from refold.config.paths import paths
 from refold.journal.check import check
 from refold.journal.events import Compacted
@@ -27,7 +27,7 @@ def run(found: Namespace) -> int:
         case "list":
             return _list(home, everywhere=found.all, as_json=found.json)
         case "show":
-            return _show(named(home, found.id), as_json=found.json)
+            return show(named(home, found.id), as_json=found.json)
         case "requests":
             return _requests(named(home, found.id), found.number, as_json=found.json)
         case _:
@@ -66,7 +66,8 @@ def _row(session: Session, view: View, damage: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _show(session: Session, *, as_json: bool) -> int:
+def show(session: Session, *, as_json: bool) -> int:
+    """Print its talk, or its events; gives the exit code."""
     found, damage = entries(session)
     if as_json:
         for entry in found:
@@ -81,10 +82,10 @@ def _show(session: Session, *, as_json: bool) -> int:
 
 
 def _requests(session: Session, number: int | None, *, as_json: bool) -> int:
-    from refold.cli.requests import show
+    from refold.cli import requests
 
     found, damage = entries(session)
-    code = show(session, found, number, as_json=as_json)
+    code = requests.show(session, found, number, as_json=as_json)
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else code

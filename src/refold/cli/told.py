@@ -9,7 +9,7 @@ import msgspec
 from refold import __version__
 from refold.cli.out import Gone, write
 from refold.errors import JournalError
-from refold.journal.events import Entry, Judged
+from refold.journal.events import Entry
 from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.tools.builtin import builtin
@@ -17,7 +17,13 @@ from refold.views.calls import label
 from refold.views.cells import cut
 from refold.views.closing import warnings
 from refold.views.result import result
-from refold.views.stream import Document, approval_request, documents, init
+from refold.views.stream import (
+    Document,
+    PutToPerson,
+    approval_request,
+    documents,
+    init,
+)
 
 _DENIALS = 5  # that are told one by one
 _WIDEST = 100  # characters of a call
@@ -33,7 +39,7 @@ class Told:
         session_id: str,
         *,
         live: bool,
-        asked: Callable[[Judged], Document] = approval_request,
+        asked: Callable[[PutToPerson], Document] = approval_request,
     ) -> None:
         self._format, self._live, self._id, self._asked = format_, live, session_id, asked
         self.finished, self.gone = anyio.Event(), False

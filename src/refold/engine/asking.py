@@ -16,6 +16,7 @@ from refold.engine.saving import begin_saving
 from refold.engine.world import Record, World
 from refold.errors import ProviderError
 from refold.journal.events import Event, Traced
+from refold.journal.fold import View
 from refold.provider.port import Came, Delta, Request, Retrying, Sent
 from refold.values.live import CallComing, Waiting
 
@@ -24,9 +25,7 @@ EMPTY = "the model's answer was empty"
 
 async def ask(world: World, record: Record) -> None:
     """Ask the model what the view says, and record what it answered."""
-    view = record.view
-    reached = world.names if world.deferred else ()  # by way of another
-    draft = Draft(view.account.calls, view.talk.briefed.model, world.price, reached)
+    draft = draft_of(record.view, world)
     try:
         request = await _request(world, record)
         async with aclosing(world.provider.stream(request)) as deltas:
@@ -45,6 +44,12 @@ async def ask(world: World, record: Record) -> None:
         raise
     else:
         await _answered(draft, world, record)
+
+
+def draft_of(view: View, world: World) -> Draft:
+    """An answer to what the view says, of which nothing has come yet."""
+    reached = world.names if world.deferred else ()  # by way of another
+    return Draft(view.account.calls, view.talk.briefed.model, world.price, reached)
 
 
 def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:

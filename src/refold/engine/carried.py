@@ -15,7 +15,7 @@ _HOW = (
     " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
     "history_search finds anything that was said or done before, and shows an event whole."
 )
-_SAID = "The person said:"
+_SAID = {True: "The person said:", False: "You were told:"}
 _LEAST = 200  # characters of words that are cut
 _TODOS, _PLAN, _FILES = 0.25, 0.25, 0.15  # of the room, at most
 _SUBJECT = 300  # characters of a todo
@@ -48,7 +48,7 @@ def _said(words: Sequence[Words], room: int) -> Iterator[str]:
         lines.insert(
             1, f"[… {len(gone)} more, events {gone[0]} to {gone[-1]}: history_search …]"
         )
-    yield f"{_SAID}\n" + "\n".join(lines)
+    yield f"{_SAID[words[0].person]}\n" + "\n".join(lines)
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:

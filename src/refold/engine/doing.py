@@ -6,6 +6,8 @@ recorded in `result`; whether it is to be done at all was decided before.
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from refold.engine.judging import fingerprint, judge, mode_of, touch
 from refold.engine.result import Running, ended
 from refold.engine.saving import changed, save
@@ -18,6 +20,7 @@ from refold.permissions.families import COMMANDS
 from refold.place.port import Files
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
+from refold.values.shown import Diff
 from refold.values.tools import Effect
 
 SECRET = (
@@ -29,7 +32,7 @@ ELSEWHERE = (
     "a folder has changed. Look, and call again."
 )
 
-
+MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.)"
 FORBIDDEN = "Refused{why}. It was not done; do not try to get round this."
 
 
@@ -60,7 +63,7 @@ async def _done(
 ) -> Ended:
     """The call is looked at again, as late as can be: a link or the mode may be another."""
     record = running.record
-    now = _as_judged(found, whole, tool, world)
+    now = as_judged(found, whole, tool, world)
     if now is None:
         return Ended(whole.id, "failed", ELSEWHERE)
     decision = judge(now, world, record.view, above=world.above)
@@ -69,17 +72,41 @@ async def _done(
         decision = judge(
             now, world, record.view, above=world.above
         )  # the mode may be another by now
-    if decision.verdict == "deny":
-        return Ended(whole.id, "refused", refused(decision.reason))
+    if end := denied(whole.id, decision):
+        return end
     own = _own(found, now, decision, running, world)
     try:
-        return await ended(whole, tool, world, running, own)
+        end = await ended(whole, tool, world, running, own)
     finally:
         if writes:
             changed(world)
+    return _beside_others(end, now, world, record)
 
 
-def _as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Touch | None:
+def _beside_others(end: Ended, about: Touch, world: World, record: Record) -> Ended:
+    """What it wrote is known to the whole tree; and whose change was in its way, to it."""
+    for diff in end.shown:
+        if isinstance(diff, Diff):
+            world.shared.wrote(diff.path, diff.after, world.address)
+    if end.outcome != "failed" or about.effect is not Effect.CHANGE:
+        return end
+    known = record.view.known.files
+    told = [
+        MEANWHILE.format(who=who, path=path)
+        for path in sorted({target.real for target in about.files})
+        if (who := world.shared.other(path, known.get(path, ""), world.address))
+    ]
+    return replace(end, text=" ".join((end.text, *told))) if told else end
+
+
+def denied(call_id: str, decision: Decision) -> Ended | None:
+    """How a call ends that is forbidden by now, though it was begun."""
+    if decision.verdict != "deny":
+        return None
+    return Ended(call_id, "refused", refused(decision.reason))
+
+
+def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Touch | None:
     """None: the call is about other files by now than it was judged for."""
     try:
         now = touch(tool, tool.parse(whole.arguments), world.facts())

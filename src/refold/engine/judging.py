@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from refold.journal.fold import View
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision, Facts, Target, Touch
+from refold.permissions.matching import LEAVE_PLAN
 from refold.permissions.rules import Rule, parse
 from refold.tools.contract import Tool
 from refold.values.confines import Confines
@@ -21,6 +22,8 @@ from refold.values.rights import Mode, Verdict
 from refold.values.tools import Effect
 
 SESSION = "this session"
+# The plan is another's: a child cannot end the planning.
+REPORT = "say in your report what should be changed or run"
 _STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -41,6 +44,10 @@ class Above(Protocol):
     def judge(self, found: Touch, facts: Facts) -> Decision: ...
     @property
     def mode(self) -> Mode: ...
+    @property
+    def granted(self) -> Sequence[str]:
+        """What a person allowed for the session of the parent, and for those above it."""
+        ...
 
 
 def touch(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Touch:
@@ -67,18 +74,34 @@ def judge(
 ) -> Decision:
     """What holds now. `also` are allow rules that a person might still give.
 
-    `above` is who this session is a child of: it may do no more than that one.
+    `above` is who this session is a child of: it may do no more than that one, and what
+    a person allowed there need not be asked here again.
     """
-    granted = [*view.rights.granted, *also]
+    granted = [*granted_in(view, above), *also]
     rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
     facts = grounds.facts()
     own = decide(found, mode_of(grounds, view, above), rules, facts)
-    return own if above is None else stricter(own, above.judge(found, facts))
+    if above is None:
+        return own
+    both = stricter(own, above.judge(found, facts))
+    if above.mode != "plan":
+        return both
+    return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT))
 
 
 def mode_of(grounds: Grounds, view: View, above: Above | None = None) -> Mode:
-    """The session's own mode; or else that of its parent, or of the settings."""
+    """The session's own mode, or that of its parent, or of the settings.
+
+    While its parent plans, so does a child, whatever its own mode is.
+    """
+    if above is not None and above.mode == "plan":
+        return "plan"
     return view.rights.mode or (above.mode if above else grounds.mode)
+
+
+def granted_in(view: View, above: Above | None = None) -> Sequence[str]:
+    """The rules that a person gave for this session, here or to whoever started it."""
+    return (*view.rights.granted, *(above.granted if above else ()))
 
 
 def stricter(own: Decision, other: Decision) -> Decision:

@@ -18,22 +18,21 @@ from refold.engine.decide import (
     Shrink,
     TakeUp,
     Wait,
+    decide,
 )
 from refold.engine.saving import save_if_changed
 from refold.engine.spending import draw, estimate
 from refold.engine.summing import shrink
 from refold.engine.world import Record, World
 from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
+from refold.journal.fold import View
 
 
 async def perform(choice: Choice, world: World, record: Record) -> None:
     by = f"policy {choice.by}"
     match choice.action:
-        case AskModel(notes, tools, because):
-            aside = estimate(record.view, world.price)
-            asked = Asked(notes, tools, because, aside.dollars, aside.tokens)
-            await record(asked, by=by)
-            await asking.ask(world, record)
+        case AskModel():
+            await _ask(choice, choice.action, world, record)
         case RunCalls():
             await calls.run_ready(world, record)
         case SettleCalls(ids, reason):
@@ -46,7 +45,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case Wait():
             await record.news(after=record.view.seq)
         case Draw():
-            await draw(record.view, world, record)
+            need = estimate(record.view, world.price)
+            await draw(need, world.budget, world.purse, record, told=True)
         case TakeUp(words):
             await record(TakenUp(words), by=by)
         case EndTurn(outcome, reason):
@@ -54,3 +54,25 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             await record(TurnEnded(outcome, reason), kept=True, by=by)
         case _:
             assert_never(choice.action)
+
+
+def what_is_asked(action: AskModel, view: View, world: World) -> Asked:
+    """How a step begins, with what is set aside for it."""
+    need = estimate(view, world.price)
+    return Asked(action.notes, action.tools, action.because, need.dollars, need.tokens)
+
+
+async def _ask(choice: Choice, action: AskModel, world: World, record: Record) -> None:
+    """Ask the model, unless by now there is something else to do.
+
+    Whoever works beside may have spent meanwhile what this was to cost.
+    """
+    seen = record.view
+    asked = what_is_asked(action, seen, world)
+
+    def news(view: View) -> tuple[Asked, ...]:
+        same = view is seen or decide(view, world.policies) == choice
+        return (asked,) if same else ()
+
+    if await record.weigh(news, by=f"policy {choice.by}"):
+        await asking.ask(world, record)

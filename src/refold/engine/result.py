@@ -81,7 +81,7 @@ async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> E
 
 
 async def _kept(picture: Picture, record: Record) -> Image:
-    return Image(await record.put_picture(picture.content), picture.kind, picture.name)
+    return Image(await record.put_bytes(picture.content), picture.kind, picture.name)
 
 
 def _short(shown: Shown, limit: int) -> Shown:

@@ -19,8 +19,13 @@ class Shared:
         return self._locks.setdefault(file, anyio.Lock())
 
     def wrote(self, file: str, sha256: str, who: str) -> None:
+        """`file` is a real path as it is printed, `who` an address, `sha256` of what is there.
+
+        One with letters that cannot be printed is not found again: nobody is named then.
+        """
         self._written[file] = (sha256, who)
 
-    def writer(self, file: str) -> str:
-        """The address of whoever in this tree wrote the file last, or ""."""
-        return self._written.get(file, ("", ""))[1]
+    def other(self, file: str, known: str, me: str) -> str:
+        """Who else in this tree wrote the file last, if `me` knows it otherwise; or ""."""
+        sha256, who = self._written.get(file, (known, me))
+        return who if who != me and sha256 != known else ""

@@ -3,31 +3,58 @@
 A call is allowed while something is left, and what it may come to counts as used until
 it is settled. So however many run at once, a turn spends at most one call more than
 its budget. What nobody settled, because a process died, stays counted.
+
+Where the budget is lent (a child's), a call has to fit in whole, or more is drawn first:
+so a tree of sessions spends no more over its budget than one session would.
 """
 
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from refold.engine.measure import tokens
-from refold.engine.world import Aide, Record, World
+from refold.engine.world import Aide, Purse, Record
 from refold.errors import ProviderError
 from refold.journal.events import BudgetSet, Reserved, Settled
 from refold.journal.fold import View
-from refold.journal.used import budget_of, used
+from refold.journal.used import Used, budget_of, used
 from refold.provider.port import Came, Done, Request, Sent, TextDelta
 from refold.values.budget import Budget, Estimate
 from refold.values.usage import Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
 ANSWER = 8_192  # tokens of an answer, where no limit is set
+NOTHING_LEFT = "the budget of this turn is used up"
+_Number = TypeVar("_Number", int, float)
 
 
 def used_up(view: View, budget: Budget) -> str:
     """Which part of the budget is used up, in words; "" where there is still some."""
-    now = used(view)
+    return _over(used(view), budget)
+
+
+def lacking(now: Used, budget: Budget, need: Estimate) -> str:
+    """Which part of the budget has no room for one call more, in words; "" where it fits."""
+    if over := _over(now, budget):
+        return over
+    dollars, tokens = need.dollars, need.tokens
+    if (
+        budget.dollars is not None
+        and dollars is not None
+        and now.dollars + dollars > budget.dollars
+    ):
+        next_one = f"and the next call may cost ${dollars:.2f}"
+        return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used, {next_one}"
+    by_tokens = budget.tokens is not None and not (now.priced and dollars is not None)
+    if by_tokens and now.tokens + tokens > (budget.tokens or 0):
+        next_one = f"and the next call may take {tokens:,}"
+        return f"{now.tokens:,} of {budget.tokens:,} tokens are used, {next_one}"
+    return ""
+
+
+def _over(now: Used, budget: Budget) -> str:
     if budget.dollars is not None and now.dollars >= budget.dollars:
         return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used"
     if budget.tokens is not None and not now.priced and now.tokens >= budget.tokens:
@@ -55,16 +82,48 @@ def left(view: View, budget: Budget) -> float:
     return max(0.0, min(shares, default=1.0))
 
 
-async def draw(view: View, world: World, record: Record) -> bool:
+async def draw(
+    need: Estimate,
+    budget: Budget,
+    purse: Purse | None,
+    record: Record,
+    *,
+    told: bool = False,
+) -> bool:
     """More from whoever lent this session its budget. False: there is no more to be had.
 
-    Says so in the journal either way, so that nobody asks for ever.
+    With `told` the journal says that too, so that nobody asks for ever.
     """
-    need = estimate(view, world.price)
-    more = await world.purse.draw(need) if world.purse is not None else None
-    have = budget_of(view, world.budget)
-    await record(BudgetSet(have if more is None else more, last=more is None), by="parent")
+    now = used(record.view)
+    more = await purse.draw(need, now) if purse is not None else None
+    if more is not None and lacking(now, more, need):
+        more = None
+
+    def news(view: View) -> tuple[BudgetSet, ...]:
+        have, share = budget_of(view, budget), purse.left if purse is not None else 0.0
+        if more is None:
+            last = told and lacking(used(view), have, need)
+            return (BudgetSet(have, last=True, left=share),) if last else ()
+        wider = _wider(have, more)
+        known = wider == have and not view.rights.last
+        return () if known else (BudgetSet(wider, left=share),)
+
+    await record.weigh(news, by="parent")
     return more is not None
+
+
+def _wider(have: Budget, more: Budget) -> Budget:
+    """Two that were drawn at once may come in either order; the later one was more."""
+    return Budget(
+        _most(have.dollars, more.dollars),
+        _most(have.tokens, more.tokens),
+        _most(have.calls, more.calls),
+        _most(have.seconds, more.seconds),
+    )
+
+
+def _most(have: _Number | None, more: _Number | None) -> _Number | None:
+    return None if have is None or more is None else max(have, more)
 
 
 def estimate(view: View, price: Price) -> Estimate:
@@ -76,8 +135,48 @@ def estimate(view: View, price: Price) -> Estimate:
     return Estimate(price(briefed.model, usage), usage.uncached)
 
 
+async def reserve(
+    wanted: Callable[[View], Reserved | None],
+    budget: Budget,
+    record: Record,
+    purse: Purse | None = None,
+) -> int:
+    """Set aside what a model call may come to, and give the seq of that; 0: it is unwanted.
+
+    Raises `ProviderError` where nothing is left to pay for it, and no more is lent.
+    """
+    need: Estimate | None = None
+    at = 0
+
+    def news(view: View) -> tuple[Reserved, ...]:
+        nonlocal need, at
+        need, at = None, view.seq + 1
+        found = wanted(view)
+        if found is None:
+            return ()
+        asks = Estimate(found.dollars, found.tokens)
+        own = budget_of(view, budget)
+        lent = purse is not None and bool(lacking(used(view), own, asks))
+        if view.turn.seq and (lent or used_up(view, own)):
+            need = asks
+            return ()
+        return (found,)
+
+    while not await record.weigh(news, by="agent"):
+        if need is None:
+            return 0
+        if not await draw(need, budget, purse, record):
+            raise ProviderError(NOTHING_LEFT)
+    return at
+
+
 async def ask_beside(
-    request: Request, purpose: str, aide: Aide, budget: Budget, record: Record
+    request: Request,
+    purpose: str,
+    aide: Aide,
+    budget: Budget,
+    record: Record,
+    purse: Purse | None = None,
 ) -> str:
     """Ask a model something that is no part of the talk, and return its words.
 
@@ -86,23 +185,13 @@ async def ask_beside(
     """
     size = sum(len(s.message.text) for s in request.messages) + len(request.system)
     usage = Usage(fresh=size // 3, output=request.max_output or ANSWER)
-    dollars = aide.price(aide.model, usage)
-    at = 0
-
-    def set_aside(view: View) -> tuple[Reserved, ...]:
-        nonlocal at
-        at = view.seq + 1
-        if view.turn.seq and used_up(view, budget_of(view, budget)):
-            return ()
-        return (Reserved(purpose, aide.model, dollars, usage.uncached),)
-
-    if not await record.weigh(set_aside, by="agent"):
-        raise ProviderError("the budget of this turn is used up")
+    aside = Reserved(purpose, aide.model, aide.price(aide.model, usage), usage.uncached)
+    at = await reserve(lambda _: aside, budget, record, purse)
     if aide.trace is not None:
         request = replace(request, trace=True)
     try:
         try:
-            text, done = await _heard(request, aide)
+            text, done = await heard(request, aide)
         finally:
             if aide.trace is not None:
                 await record(*await aide.trace.told(record))
@@ -120,7 +209,7 @@ async def ask_beside(
     return text
 
 
-async def _heard(request: Request, aide: Aide) -> tuple[str, Done]:
+async def heard(request: Request, aide: Aide) -> tuple[str, Done]:
     pieces: list[str] = []
     done: Done | None = None
     async with aclosing(aide.provider.stream(request)) as deltas:

@@ -49,6 +49,7 @@ _WORTH = 400  # characters; a shorter summary says nothing
 _BEGINS = "<summary>\n"
 _TAGS = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
 _TAMED = r"<\\\1\2>"
+_WAS_TAMED = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
 
 
 async def shrink(action: Shrink, world: World, record: Record, by: str) -> None:
@@ -126,7 +127,8 @@ async def _summary(
     aide = world.helper()
     request = _request(old, action.focus, room, aide, view)
     try:
-        text = (await ask_beside(request, "summary", aide, world.budget, record)).strip()
+        said = await ask_beside(request, "summary", aide, world.budget, record, world.purse)
+        text = said.strip()
     except ProviderError as error:
         return before, str(error)
     if not text:
@@ -139,6 +141,12 @@ async def _summary(
 def _tagged(text: str) -> str:
     """As material: no tag in it ends this one, or begins one of ours."""
     return f"{_BEGINS}{_TAGS.sub(_TAMED, text)}\n</summary>"
+
+
+def untagged(summary: str) -> str:
+    """The model's own words of a summary as it is recorded."""
+    inside = summary.removeprefix(_BEGINS).removesuffix("\n</summary>")
+    return _WAS_TAMED.sub(r"<\1\2>", inside)
 
 
 def _before(old: tuple[Spoken, ...]) -> str:

@@ -18,6 +18,7 @@ from refold.engine.shrinking import Shares
 from refold.engine.tracing import Trace
 from refold.journal.events import Briefed, Event
 from refold.journal.fold import View
+from refold.journal.used import Used
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
@@ -49,8 +50,16 @@ class Aide(Struct, frozen=True):
 class Purse(Protocol):
     """Where the budget of a child comes from."""
 
-    async def draw(self, need: Estimate) -> Budget | None:
-        """All that the child may use up from now on, all in all. None: there is no more."""
+    @property
+    def left(self) -> float:
+        """The share of what it all comes from that is left, 0 to 1."""
+        ...
+
+    async def draw(self, need: Estimate, used: Used) -> Budget | None:
+        """All that the child may use up, all in all, so that `need` fits in beside `used`.
+
+        None: there is no more.
+        """
         ...
 
 
@@ -161,7 +170,7 @@ class Record(Protocol):
         """Keep a blob of words, secrets masked, and give its name."""
         ...
 
-    async def put_picture(self, picture: bytes) -> str:
+    async def put_bytes(self, blob: bytes) -> str:
         """Keep a blob exactly as it is, and give its name."""
         ...
 

@@ -1,4 +1,7 @@
-"""The account: what has been used up. Never rewinds, for money does not."""
+"""The account: what has been used up. Never rewinds, for money does not.
+
+A fork begins with nothing used up: what it is a copy of was paid for once.
+"""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -6,6 +9,7 @@ from msgspec.structs import replace
 from refold.journal.events import (
     ChildEnded,
     Entry,
+    Forked,
     ModelAnswered,
     ModelFailed,
     Said,
@@ -13,7 +17,7 @@ from refold.journal.events import (
 )
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, ModelFailed, Said, Settled, ChildEnded)
+HEARS = (ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked)
 _KEYS_REMEMBERED = 256
 
 
@@ -40,6 +44,8 @@ def apply(account: Account, entry: Entry) -> Account:
             return _paid(account, model, usage, cost)
         case ChildEnded(spent=spent):
             return replace(account, below=account.below + spent)
+        case Forked():  # the other session has paid for it
+            return replace(account, spent=Spent(), below=Spent(), by_model=())
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
             return replace(account, client_keys=keys)

@@ -34,6 +34,7 @@ class ChildBorn(Struct, frozen=True):
     branch: str = ""  # of a working tree of its own
     base: str = ""  # the commit that this began at
     attached: str = ""  # the session whose variables it begins with
+    title: str = ""  # a few words for the person
 
 
 class ChildGranted(Struct, frozen=True):
@@ -57,6 +58,11 @@ class ChildAsks(Struct, frozen=True):
     hash: str = ""
     once: bool = False
 
+    @property
+    def who(self) -> str:
+        """As a person is told."""
+        return f"{self.child} ({self.agent})"
+
 
 class ChildAnswered(Struct, frozen=True):
     """What a person said to that; or `gone`: it is not asked any more."""
@@ -66,6 +72,7 @@ class ChildAnswered(Struct, frozen=True):
     reason: str = ""
     answers: tuple[str, ...] = ()
     gone: bool = False
+    hash: str = ""  # of what was shown, and so of what this is said to
 
 
 class ChildStopped(Struct, frozen=True):
@@ -131,3 +138,4 @@ class Forked(Struct, frozen=True):
     source: str  # the id of that session
     seq: int
     h: str = ""  # the hash of that line
+    id: str = ""  # of this one, as providers are told it

@@ -10,7 +10,8 @@ Three rules keep a journal readable in five years:
 
 When it happened, in which turn and by whose hand is the envelope's business
 (`codec`); what it means is the fold's (`fold` and the sub-folds beside it). What a
-session starts below itself, children and code, is told in `below`.
+session starts below itself, children and code, is told in `below`; what is set aside
+for models asked beside the talk, in `money`.
 """
 
 from typing import Literal, TypeAlias
@@ -29,7 +30,7 @@ from refold.journal.below import (
     VariablesKept,
     VariablesRestored,
 )
-from refold.values.budget import NO_LIMIT, Budget
+from refold.journal.money import BudgetSet, Reserved, Settled
 from refold.values.control import Control, Shorter
 from refold.values.effort import Effort
 from refold.values.messages import Image, Message
@@ -284,47 +285,6 @@ class Compacted(Struct, frozen=True):
     before: int = 0  # characters of the talk
     after: int = 0
     focus: str = ""  # what somebody did not want to get lost
-
-
-class Reserved(Struct, frozen=True):
-    """A model is asked beside the talk, and so much is set aside for it."""
-
-    purpose: str  # "summary", "memory", "leaf"
-    model: str
-    dollars: float | None = None  # None: the price is not known
-    tokens: int = 0
-    # Of a leaf: its number in this session, the call whose code asks, what makes it the
-    # same question (a hash, and how often that was asked before), and its first words.
-    leaf: int = 0
-    call_id: str = ""
-    key: str = ""
-    n: int = 0
-    words: str = ""
-
-
-class Settled(Struct, frozen=True):
-    """What that came to. `failed` says why nothing came of it."""
-
-    reserved: int  # the seq of the `Reserved`
-    usage: Usage | None = None
-    model: str = ""
-    cost: float | None = None
-    failed: str = ""
-    # Of a leaf: what it answered, or the blob that holds it; and whether nobody had to be
-    # asked, for the answer was remembered.
-    text: str = ""
-    whole: str = ""
-    remembered: bool = False
-
-
-class BudgetSet(Struct, frozen=True):
-    """What a turn may use up, from now on in this session. Said by a person, or by a parent.
-
-    `last`: whoever gave it has no more to give.
-    """
-
-    budget: Budget = NO_LIMIT
-    last: bool = False
 
 
 class AgentChosen(Struct, frozen=True):

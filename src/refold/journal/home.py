@@ -6,6 +6,7 @@ its first line.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from time import gmtime, strftime
@@ -18,6 +19,8 @@ from refold.journal.events import SessionStarted
 from refold.journal.file import FileStore
 from refold.journal.writers import Writers
 
+_CHILD = re.compile(r"child-[1-9][0-9]{0,8}")
+CHILDREN = "children"  # in the directory of their parent
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
 _BEGINS = 64 * 1024  # bytes of a session in which its first words stand
@@ -47,7 +50,10 @@ class Home:
                 return name
 
     def path(self, session: str) -> Path:
-        return self.root / session
+        """Where a session lies; a child's, whose id is "ROOT/child-1", below its parent."""
+        root, *names = session.split("/")
+        below = (part for name in names for part in (CHILDREN, name))
+        return self.root.joinpath(root, *below)
 
     def store(self, session: str) -> FileStore:
         """The store of a session, there already or not."""
@@ -73,7 +79,13 @@ class Home:
         return silent
 
     def find(self, text: str) -> Session:
-        """The session with this id, or the only one whose id begins so."""
+        """The session with this id, or the only one whose id begins so.
+
+        A child's id goes on after that with its name: "ROOT/child-1/child-2".
+        """
+        root, *names = text.split("/")
+        if root and names and _CHILD.fullmatch(names[0]):
+            return self._below(self.find(root), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
         names = self._names()
@@ -89,10 +101,25 @@ class Home:
             )
         return found[0]
 
+    def _below(self, session: Session, names: list[str]) -> Session:
+        for name in names:
+            found = (
+                self._session(f"{session.id}/{name}") if _CHILD.fullmatch(name) else None
+            )
+            if found is None:
+                raise BadInput(
+                    f"the session {session.id} has no child {name!r} (`refold tree "
+                    f"{session.id}` shows all)"
+                )
+            session = found
+        return session
+
     def _names(self) -> list[str]:
         try:
             with os.scandir(self.root) as found:
-                return [each.name for each in found if each.is_dir()]
+                return [
+                    each.name for each in found if each.is_dir() and each.name[0] != "."
+                ]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -102,7 +129,7 @@ class Home:
             ) from error
 
     def _session(self, name: str) -> Session | None:
-        path = self.root / name
+        path = self.path(name)
         try:
             return Session(name, path, (path / lines.NAME).stat().st_mtime)
         except OSError:  # no session, or one that is just being deleted

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from refold.journal.events import Ended, Event, Said, Traced
+from refold.journal.events import Ended, Event, Said, Settled, Traced, VariablesKept
 
-NAMING = frozenset(kind.__name__ for kind in (Said, Ended, Traced))
+NAMING = frozenset(kind.__name__ for kind in (Said, Ended, Traced, Settled, VariablesKept))
 
 
 def blobs_of(event: Event) -> Iterator[str]:
@@ -13,6 +13,10 @@ def blobs_of(event: Event) -> Iterator[str]:
             yield from (image.blob for image in pictures)
         case Ended(whole=whole, pictures=pictures):
             yield from filter(None, (whole, *(image.blob for image in pictures)))
+        case Settled(whole=whole) if whole:
+            yield whole
+        case VariablesKept(blob=blob):
+            yield blob
         case Traced(_, request, answer):
             yield from filter(None, (request, answer))
         case _:

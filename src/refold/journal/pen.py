@@ -101,9 +101,14 @@ def read(directory: Path) -> Note:
         return Note(state="damaged")
 
 
+def lives(writer: Writer) -> bool:
+    """Does somebody hold the pen, as far as can be seen from here?"""
+    return bool(writer.pid) and _may_live(writer)
+
+
 def holder(writer: Writer) -> str:
     """The writer in words, for one who would like to write."""
-    if not writer.pid or not _may_live(writer):
+    if not lives(writer):
         return "another process"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(writer.since))
     return f"process {writer.pid} on {writer.host}, since {when}"

@@ -15,12 +15,13 @@ from refold.journal.events import (
     Granted,
     ModeChanged,
     SessionResumed,
+    TurnStarted,
 )
 from refold.values.budget import Budget
 from refold.values.control import EnterPlan
 from refold.values.rights import Mode
 
-HEARS = (ModeChanged, Granted, Ended, SessionResumed, BudgetSet)
+HEARS = (ModeChanged, Granted, Ended, SessionResumed, BudgetSet, TurnStarted)
 
 
 class Rights(Struct, frozen=True):
@@ -31,6 +32,7 @@ class Rights(Struct, frozen=True):
     granted: tuple[str, ...] = ()
     budget: Budget | None = None  # of a turn; None: as the settings say
     last: bool = False  # is there no more to be had, if that is used up?
+    left: float = 1.0  # the share that whoever gave it has left
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
@@ -46,8 +48,10 @@ def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
         case ModeChanged(mode):
             return _in_mode(rights, mode)
-        case BudgetSet(budget, last):
-            return replace(rights, budget=budget, last=last)
+        case BudgetSet(budget, last, left):
+            return replace(rights, budget=budget, last=last, left=left)
+        case TurnStarted() if rights.last:  # there may be some again
+            return replace(rights, last=False)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
         case SessionResumed():  # it was allowed for the session that somebody saw

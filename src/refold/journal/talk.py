@@ -77,12 +77,20 @@ class Unheard(Struct, frozen=True):
     said: Said
 
 
+# Whose words are a wish to be carried out, and no news from somebody at work.
+WISHING = ("person", "parent")
+
+
 class Words(Struct, frozen=True):
-    """What a person said and the model has heard, and the event that it stands in."""
+    """What a person said and the model has heard, and the event that it stands in.
+
+    In a child that is what its parent said; then no `person` did.
+    """
 
     seq: int
     text: str
     heard: int  # the seq of the message that told the model
+    person: bool = True
 
 
 class Talk(Struct, frozen=True):
@@ -158,14 +166,15 @@ def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
     left = tuple(each for each in talk.unheard if each.seq not in event.words)
     said = talk.said
     for each in heard:
-        if each.said.words.strip():
-            said = said.plus(Words(each.seq, each.said.words, seq))
+        words, sender = each.said.words, each.said.sender
+        if words.strip() and sender in WISHING:
+            said = said.plus(Words(each.seq, words, seq, sender == "person"))
     shown = tuple(image for each in heard for image in each.said.pictures)
     told = replace(talk, unheard=left, said=said)
-    words = [each.said.words for each in heard if each.said.words.strip()]
-    if heard and not words and not shown:  # an answer must not follow an answer
-        words = [NO_WORDS]
-    return _told(told, seq, *words, shown=shown)
+    texts = [each.said.words for each in heard if each.said.words.strip()]
+    if heard and not texts and not shown:  # an answer must not follow an answer
+        texts = [NO_WORDS]
+    return _told(told, seq, *texts, shown=shown)
 
 
 def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:

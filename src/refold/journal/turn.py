@@ -18,6 +18,7 @@ from refold.journal.events import (
     Compacted,
     Ended,
     Entry,
+    Forked,
     ModelAnswered,
     ModelFailed,
     Outcome,
@@ -52,6 +53,7 @@ HEARS = (
     ChildBorn,
     ChildGranted,
     ChildEnded,
+    Forked,
 )
 
 
@@ -106,7 +108,7 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case ModelAnswered() | ModelFailed():
             turn = replace(turn, now=entry.at, held=_without(turn.held, turn.asked))
             return _answered(turn, entry.event)
-        case ChildBorn() | ChildGranted() | ChildEnded():
+        case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
             return _lent(turn, entry.event)
         case Ended() | Checkpointed() | Rejected():
             return _worked(turn, entry.event, entry.at)
@@ -163,8 +165,10 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
             )
 
 
-def _lent(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded) -> Turn:
+def _lent(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
     """What a living child may use up counts as used; what one did use, afterwards."""
+    if isinstance(event, Forked):  # its children are not ours, nor is what they were lent
+        return replace(turn, lent=())
     others = tuple(each for each in turn.lent if each[0] != event.child)
     match event:
         case _ if not turn.seq:

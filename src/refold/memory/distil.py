@@ -27,13 +27,13 @@ from refold.memory.plain import one_line, untagged
 from refold.memory.said import Heard
 from refold.memory.state import Origin
 from refold.memory.store import Listed, Note, Whose
+from refold.memory.words import IDLE
 
 MOST_NOTES = 12
 MOST_WORDS = 16_000  # letters of the person that are read; the newest count
 OUTPUT = 2_000  # tokens
 _ANSWERS, _EXCERPT = 12, 240  # of the agent, for understanding, and letters of each
 _TRIES = 20  # places where JSON may begin
-_LEAST = 2  # different words; "go on" and "thanks!" are not worth a model call
 
 _WHERE: Mapping[str, tuple[Whose, Section]] = {
     "preferences": ("project", "Preferences"),
@@ -108,7 +108,7 @@ def place(section: str) -> tuple[Whose, Section] | None:
 
 def worth_asking(heard: Sequence[Heard]) -> bool:
     """Can anything be learned of these words at all?"""
-    return len(stems("\n".join(each.text for each in heard))) >= _LEAST
+    return any(stems(each.text) and not _idle(each.text) for each in heard)
 
 
 def prompt() -> str:
@@ -163,6 +163,11 @@ def newest(heard: Sequence[Heard]) -> list[Heard]:
             break
         kept.append(each)
     return kept[::-1]
+
+
+def _idle(text: str) -> bool:
+    """Only "go on", "thanks!" and their like."""
+    return IDLE.issuperset(normal(text).split())
 
 
 def _checked(

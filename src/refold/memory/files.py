@@ -15,17 +15,17 @@ _PATIENCE = 5.0  # seconds that a lock is waited for: who has it needs a moment
 _LOOK_AGAIN = 0.02
 
 
-def content(file: Path) -> str:
+def content(file: Path, largest: int = LARGEST) -> str:
     """What stands in a file of ours; "" where there is none. Raises `BadInput`."""
     try:
         with file.open("rb") as found:
-            read = found.read(LARGEST + 1)
+            read = found.read(largest + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from error
-    if len(read) > LARGEST:
-        raise BadInput(f"{file} is larger than {LARGEST // 1024} KiB: make it shorter")
+    if len(read) > largest:
+        raise BadInput(f"{file} is larger than {largest // 1024} KiB: make it shorter")
     return read.decode("utf-8", errors="replace")
 
 

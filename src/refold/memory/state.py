@@ -1,7 +1,8 @@
 """What is known of the notes beside their text: where they come from, what was forgotten.
 
-Kept as JSON beside the Markdown, for a person edits only that. A file that cannot be
-understood counts as empty: it is a help, and no note is lost with it.
+Kept as JSON beside the Markdown, for a person edits only that. One that cannot be
+understood counts as empty: it is a help, and no note is lost with it. Only what was
+forgotten never does, or it could be learned again.
 
 Of what was forgotten only hashes are kept, so that it is gone.
 """
@@ -22,6 +23,7 @@ from refold.memory.grounding import overlap, stems
 T = TypeVar("T", bound=Struct)
 CHANGES = 40  # that are remembered, to be shown
 FORGOTTEN = 1_000
+LARGEST = 4 * 1024 * 1024  # bytes; we write these ourselves
 _SAME = 0.6  # so much of the shorter of two notes: it is the same one in other words
 
 
@@ -80,15 +82,30 @@ class Forgotten(Struct, frozen=True):
 
 def read(file: Path, kind: type[T]) -> T:
     try:
-        text = files.content(file)
-        return msgspec.json.decode(text, type=kind) if text else kind()
+        return _read(file, kind)
     except (BadInput, msgspec.DecodeError):
         return kind()
+
+
+def read_forgotten(file: Path) -> Forgotten:
+    """What was forgotten. Raises `BadInput` where that cannot be known."""
+    try:
+        return _read(file, Forgotten)
+    except msgspec.DecodeError as error:
+        raise BadInput(
+            f"{file} is damaged ({error}), so no note is kept or forgotten: bring it back "
+            "from a backup, or delete it; then what was forgotten can be learned again"
+        ) from error
 
 
 def write(file: Path, value: Struct) -> None:
     """Raises `BadInput` where the disk will not have it."""
     files.replace(file, msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+
+
+def _read(file: Path, kind: type[T]) -> T:
+    text = files.content(file, LARGEST)
+    return msgspec.json.decode(text, type=kind) if text else kind()
 
 
 def _from_same(origin: Origin, other: Origin) -> bool:

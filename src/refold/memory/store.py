@@ -23,7 +23,7 @@ from refold.memory import files, page, state
 from refold.memory.grounding import normal
 from refold.memory.page import Line, Page, Section
 from refold.memory.project import NOTES, kept_in, profile_in
-from refold.memory.state import CHANGES, Change, Forgotten, Origin, State
+from refold.memory.state import CHANGES, Change, Origin, State
 
 Whose: TypeAlias = Literal["project", "person"]
 WHOSE: tuple[Whose, ...] = ("project", "person")
@@ -90,7 +90,7 @@ class Memory:
         """
         made: list[Change] = []
         with self._alone():
-            forgotten = state.read(self._forgotten, Forgotten)
+            forgotten = state.read_forgotten(self._forgotten)
             for whose in WHOSE:
                 mine = [note for note in notes if note.whose == whose]
                 known = [n for n in mine if not forgotten.holds(n.text, n.origin)]
@@ -107,7 +107,7 @@ class Memory:
             found = _named(what, self.listed())
             wanted = normal(found.line.text)
             gone = [n for n in self.listed() if normal(n.line.text) == wanted]
-            forgotten = state.read(self._forgotten, Forgotten)
+            forgotten = state.read_forgotten(self._forgotten)
             for each in gone:
                 forgotten = forgotten.plus(each.line.text, each.origin, time.time())
             state.write(self._forgotten, forgotten)  # first: it must not come back

@@ -34,8 +34,19 @@ _OF_ONESELF = (
     "i i'm me my mine we us our ich mir mich mein uns je moi mon nous yo mi io mio eu"
 )
 
+# Said to keep things going, and nothing to learn from.
+_IDLE = """
+go on ahead again more next now then and continue proceed resume carry keep going do it try retry
+yes yeah yep yup no nope ok okay okey k sure fine good great nice perfect cool right correct done
+thank thanks thx ty you very much so a lot please hi hello hey bye goodbye morning evening test
+weiter mach ja nein gut danke bitte schön sehr hallo tschüss super passt
+continue vas y oui non merci bonjour salut bien sí si gracias hola adiós vale dale sigue
+grazie ciao bene avanti sim não obrigado obrigada olá tchau ja nee dank je wel hoi
+да нет спасибо привет дальше
+"""
 # They carry no order of their own: articles and their like, and how notes are put.
 EMPTY = frozenset(_EMPTY.split())
+IDLE = frozenset(_IDLE.split())
 DENIALS = frozenset(_DENIALS.split())
 # The same in scripts that put no blanks between words.
 DENYING_SIGNS = ("不", "没", "別", "别", "勿", "無", "无", "ない", "ません", "않")

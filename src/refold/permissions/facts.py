@@ -48,13 +48,15 @@ class Facts(Struct, frozen=True):
     relative paths start from the first. `own` are directories of refold's own: keys,
     settings, sessions. `follow` gives where a path leads: absolute, links and `..`
     followed; it need not exist. With `sandboxed` a command can be kept from writing;
-    then it may read and run what is in `shared`, which are directories in `own`.
+    then it may read and run what is in `shared`, which are directories in `own`. `trees`
+    are directories in `own`, too, in which lies what is the person's.
     """
 
     roots: tuple[str, ...] = ("/",)
     home: str = ""
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ()
     sandboxed: bool = False
     follow: Callable[[str], str] = as_written
 

@@ -18,7 +18,8 @@ _RUN_LATER = ("/.husky/", "/library/launchagents/")
 
 def protected(path: str, facts: Facts, *, writes: bool) -> bool:
     """Is this file asked about in every mode? `path` is absolute."""
-    if any(below(path, own) for own in facts.own):
+    theirs = any(below(path, tree) for tree in facts.trees)
+    if not theirs and any(below(path, own) for own in facts.own):
         return True
     small = path.casefold()
     reason = guarded(path.split("/"))

@@ -21,7 +21,7 @@ from refold.groups import lives, signal_group
 from refold.place.environment import environment
 from refold.place.limits import Limits, crowded, descendants, free, over, threads
 from refold.place.names import escaped
-from refold.place.port import LOOKING, Finished
+from refold.place.port import LOOKING, NOTHING_MORE, Finished, Given
 from refold.place.printed import Reader
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Held, Sandbox
@@ -32,7 +32,6 @@ _GRACE = 0.5  # seconds between the request to end and the order
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
 _LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
 _GLANCE_AGAIN = 0.03  # seconds between two glances at how crowded the machine is
-_GLANCES = 5  # before a look at what the command uses
 _TRIES = 2  # what is to be hidden may go away while a sandbox is set up
 
 
@@ -66,9 +65,10 @@ class ShellCommands:
         seconds: float | None,
         confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
+        given: Given = NOTHING_MORE,
     ) -> Finished:
         environ = self._environment if confines.writes else self._looking
-        order = Order(command, cwd, confines, environ)
+        order = Order(command, cwd, confines, environ, given)
         broken = ""
         for _ in range(_TRIES):
             done, broken = await self._once(order, seconds, on_output)
@@ -88,7 +88,7 @@ class ShellCommands:
         call = await to_thread.run_sync(self._start, order)
         output, ended, stopped = Reader(call.reading, on_output), False, list[str]()
         taken = list[tuple[str, str]]()
-        with _watch(call, self._limits, order.cwd) as watch:
+        with _watch(call, self._limits_of(order), order.cwd) as watch:
             try:
                 with anyio.move_on_after(seconds):
                     stopped = await _until_ended(watch, output)
@@ -120,6 +120,9 @@ class ShellCommands:
         )
         return done, broken if ended else ""
 
+    def _limits_of(self, order: Order) -> Limits:
+        return order.given.limits or self._limits
+
     def _start(self, order: Order) -> Call:
         if not os.path.isdir(order.cwd):
             raise ToolFailed(
@@ -132,9 +135,12 @@ class ShellCommands:
             raise cannot(order.cwd, error) from error
         try:
             around = self._sandbox
-            held = around.held(order.cwd, order.confines, ends[1]) if around else Held()
+            held = Held()
+            if around:
+                seen = order.given.seen
+                held = around.held(order.cwd, order.confines, ends[1], seen)
             begun = self._threads.of(held.rights).submit(
-                start, order, held, self._limits, ends
+                start, order, held, self._limits_of(order), ends
             )
         except BaseException:
             close(*ends)
@@ -155,7 +161,7 @@ async def _until_ended(watch: "_Watch", output: Reader) -> list[str]:
 
     async def count() -> None:
         while not stopped:
-            for _ in range(_GLANCES):
+            for _ in range(watch.limits.glances):
                 await anyio.sleep(_GLANCE_AGAIN)
                 if watch.crowded():
                     break
@@ -178,11 +184,11 @@ class _Watch:
         self._call, self._process = call, call.process
         self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
         self._group = call.first or call.process.pid
-        self._limits, self._threads = limits, threads()
+        self.limits, self._threads = limits, threads()
         self._disks = ((cwd, free(cwd)),)
 
     def crowded(self) -> bool:
-        return crowded(self._limits, self._threads)
+        return crowded(self.limits, self._threads)
 
     def over(self) -> str:
         """The limit that it is over; "" if none. It looks at all that runs."""
@@ -191,9 +197,11 @@ class _Watch:
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
         disks = (f"{inside}/dev", f"{inside}/run") if self._call.held.own_space else ()
-        found = over(self._limits, self._pids(), self._disks, disks)
+        found = over(self.limits, self._pids(), self._disks, disks)
         if crowd and not found:
             signal_group(self._group, signal.SIGCONT)
+            # It was others, and they may stay as long as this command.
+            self._threads = threads()
         return found
 
     def close(self) -> None:
@@ -203,7 +211,7 @@ class _Watch:
 
     def _pids(self) -> list[int]:
         if self._call.held.own_space:
-            return descendants(self._group, self._limits.processes)
+            return descendants(self._group, self.limits.processes)
         found = members(self._call.mark, self._process.pid, gone_too=False)
         return [one.pid for one in found]
 

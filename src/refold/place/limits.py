@@ -17,10 +17,15 @@ _PROPORTIONAL = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Of one command with all that it starts. 0 for `memory`: by the machine's own."""
+    """Of one command with all that it starts. 0 for `memory`: by the machine's own.
+
+    `glances` at how crowded the machine is come between two looks at what the command
+    uses: more of them for one that runs long, and is held by the kernel besides.
+    """
 
     processes: int = 512
     memory: int = 0  # bytes
+    glances: int = 5
 
     @property
     def bytes_of_memory(self) -> int:

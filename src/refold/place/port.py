@@ -10,6 +10,7 @@ from typing import Literal, NewType, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from refold.place.limits import Limits
 from refold.values.confines import Confines
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
@@ -74,6 +75,21 @@ class Finished(Struct, frozen=True):
         return self.start.decode(errors="replace") + gap + self.end.decode(errors="replace")
 
 
+class Given(Struct, frozen=True):
+    """What one command gets that others do not.
+
+    `stdin` is a descriptor of ours, which may be a socket. `limits` stand for those of
+    all others. `seen` are directories that it must be able to read, whatever hides them.
+    """
+
+    stdin: int | None = None
+    limits: Limits | None = None
+    seen: tuple[str, ...] = ()
+
+
+NOTHING_MORE = Given()
+
+
 class Files(Protocol):
     """The files an agent works on, below one directory and perhaps more roots.
 
@@ -128,6 +144,9 @@ class Commands(Protocol):
     `confines` says what it may change and reach. Where the machine cannot hold a
     command to that, it runs all the same: whoever judged it knew.
 
+    `given` is for a program that is talked to while it runs: an input of its own, its
+    own limits, and what it must see. Our end of its input is ours to close.
+
     `has` says whether a program of that name can be run. `close` at the end of the
     session removes what was kept for its commands; none may run then.
     """
@@ -140,6 +159,7 @@ class Commands(Protocol):
         seconds: float | None,
         confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
+        given: Given = NOTHING_MORE,
     ) -> Finished: ...
 
     def has(self, program: str) -> bool: ...

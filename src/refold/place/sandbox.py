@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.place import bubblewrap, hidden, landlock, seatbelt
 from refold.place.bubblewrap import Walls
@@ -100,8 +101,11 @@ class Sandbox:
         """What the person must know of missing protection; "" where all is there."""
         return self._found[1]
 
-    def held(self, cwd: str, confines: Confines, status: int) -> Held:
-        """The walls for one command. It looks at the disk: call it from a thread."""
+    def held(
+        self, cwd: str, confines: Confines, status: int, seen: Sequence[str] = ()
+    ) -> Held:
+        """The walls for one command, which must see `seen`. It looks at the disk: call it
+        from a thread."""
         if self.kind in ("none", "off"):
             return Held()
         writes = confines.writes and self.wish.profile == "workspace"
@@ -111,6 +115,7 @@ class Sandbox:
             bubblewrap.prepare(self._private)
         before = self._guards.found()
         walls = self._walls(cwd, before, confines.opened, writes=writes, network=network)
+        walls = replace(walls, seen=(*walls.seen, *seen))
         return Held(
             words=self._words(walls, status),
             environ=self._environ(),

@@ -24,6 +24,7 @@ from refold.place.bubblewrap import failed
 from refold.place.landlock import GivenUp, give_up
 from refold.place.limits import Limits, set_first
 from refold.place.names import escaped
+from refold.place.port import NOTHING_MORE, Given
 from refold.place.printed import pipe
 from refold.place.reaper import NAME, Mark, new_mark
 from refold.place.sandbox import Held
@@ -70,6 +71,7 @@ class Order(Struct, frozen=True):
     cwd: str
     confines: Confines
     environ: Mapping[str, str]
+    given: Given = NOTHING_MORE
 
 
 class Threads:
@@ -114,7 +116,7 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
             (*held.words, *shell(order, held, limits, mark.queues)),
             cwd="/" if held.own_space else order.cwd,
             env={**order.environ, **held.environ, NAME: mark.token},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if order.given.stdin is None else order.given.stdin,
             stdout=writing,
             stderr=writing,
             start_new_session=True,

@@ -14,6 +14,7 @@ from math import inf
 import anyio
 
 from refold.journal.events import (
+    ChildEnded,
     Ended,
     Entry,
     ModelAnswered,
@@ -22,7 +23,7 @@ from refold.journal.events import (
     TurnEnded,
 )
 from refold.journal.frame import Frame
-from refold.values.live import Live, Progress, TextCame, ThinkingCame
+from refold.values.live import ChildMoved, Live, Progress, TextCame, ThinkingCame
 
 _PIECES = 2_000  # of one call's live output that are kept for late joiners
 
@@ -100,6 +101,10 @@ class Hub:
             case ModelAnswered() | ModelFailed() | Stopped():
                 self._open.pop("text", None)
                 self._open.pop("thinking", None)
+            case ChildEnded(child):
+                gone = f"{child}/"
+                told = {n: said for n, said in self._open.items() if not _of(said, gone)}
+                self._open = told
             case TurnEnded():
                 self._open.clear()
             case _:
@@ -120,7 +125,9 @@ class Hub:
                 so_far.append(live)
                 if len(so_far) > _PIECES:
                     del so_far[: _PIECES // 2]
-            case _:
+            case ChildMoved(node):  # the newest is enough
+                self._open[f"{node}/"] = [live]
+            case _:  # what a child says is told by its own hub, to whoever watches it
                 pass
         self._send(Frame(self._seq, self._n, live))
 
@@ -129,12 +136,19 @@ class Hub:
             watch.put(frame)
 
 
+def _of(said: Sequence[Live], child: str) -> bool:
+    """Is this about the child, or one below it? `child` ends in a slash."""
+    return isinstance(said[0], ChildMoved) and f"{said[0].node}/".startswith(child)
+
+
 def _joined(pieces: Sequence[Live]) -> Live:
     """Everything one speaker said so far, as one piece."""
     text = "".join(
         p.text for p in pieces if isinstance(p, TextCame | ThinkingCame | Progress)
     )
     match pieces[0]:
+        case ChildMoved() as moved:
+            return moved
         case Progress(call_id):
             return Progress(call_id, text)
         case ThinkingCame():

@@ -107,19 +107,11 @@ class Inbox:
         and on nothing else.
         """
 
+        said = Answered(call_id, allowed, reason, tuple(answers))
+        granted = Granted(grant) if grant and allowed else None
+
         def news(view: View) -> Sequence[Event]:
-            more = (Granted(grant),) if grant and allowed else ()
-            for asks in view.family.asks:  # a child's, which is told by whoever opened it
-                if asks.id == call_id and hash_ in ("", asks.hash):
-                    said = ChildAnswered(call_id, allowed, reason, tuple(answers))
-                    return (*(() if asks.once else more), said)
-            call = view.talk.call(call_id)
-            if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
-                return ()
-            return (
-                *(() if call.once else more),
-                Answered(call_id, allowed, reason, tuple(answers)),
-            )
+            return _verdict(view, said, hash_, granted)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -127,12 +119,8 @@ class Inbox:
         """End this child and all below it; "" for all there are. The turn goes on."""
 
         def news(view: View) -> Sequence[Event]:
-            running = (each for each in view.family.running if not each.stopped)
-            return tuple(
-                ChildStopped(each.name, reason)
-                for each in running
-                if child in ("", each.name)
-            )
+            names = (each.name for each in view.family.running if not each.stopped)
+            return tuple(ChildStopped(n, reason) for n in names if child in ("", n))
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -194,7 +182,7 @@ class Inbox:
         return await self._record.weigh(news, kept=True, by=self._by)
 
     async def _kept(self, picture: Picture) -> Image:
-        name = await self._record.put_picture(picture.content)
+        name = await self._record.put_bytes(picture.content)
         return Image(name, picture.kind, picture.name)
 
     async def choose_model(self, model: str) -> bool:
@@ -252,3 +240,18 @@ class Inbox:
             return () if not view.talk.messages or view.talk.wanted == asked else (asked,)
 
         return await self._record.weigh(news, kept=True, by=self._by)
+
+
+def _verdict(
+    view: View, said: Answered, hash_: str, granted: Granted | None
+) -> Sequence[Event]:
+    """What is said to a call of the session, or of a child, which its relay then tells."""
+    id_, allowed, reason, answers = said.call_id, said.allowed, said.reason, said.answers
+    for asks in view.family.asks:
+        if asks.id == id_ and hash_ in ("", asks.hash):
+            of_it = ChildAnswered(id_, allowed, reason, answers, hash=asks.hash)
+            return (of_it,) if asks.once or granted is None else (granted, of_it)
+    call = view.talk.call(id_)
+    if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
+        return ()
+    return (said,) if call.once or granted is None else (granted, said)

@@ -53,6 +53,11 @@ class Recorder:
         self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
         self._lent: dict[str, ToolCall] = {}  # such ones of children, for who is asked
 
+    @property
+    def head(self) -> tuple[int, str]:
+        """Where the journal ends: the seq and the hash of its last line."""
+        return self._head.seq, self._head.h
+
     async def open(self) -> View:
         """Take the pen and fold what is there, unless that has been done already."""
         async with self._lock:
@@ -103,8 +108,8 @@ class Recorder:
     async def put(self, blob: bytes) -> str:
         return await self._store.put(self._masks.mask(blob))
 
-    async def put_picture(self, picture: bytes) -> str:
-        return await self._store.put(picture)  # a mask would only break it
+    async def put_bytes(self, blob: bytes) -> str:
+        return await self._store.put(blob)  # a mask would only break it
 
     async def get(self, name: str) -> bytes:
         return await self._store.get(name)

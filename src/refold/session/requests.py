@@ -58,19 +58,20 @@ def requests(view: View) -> tuple[Request, ...]:
     """In the order in which they came up. None while the turn is being stopped."""
     if view.turn.stopped:
         return ()
-    calls = (*map(_of, view.talk.asked), *map(_of_child, view.family.asks))
+    calls = (*map(of_call, view.talk.asked), *map(of_child, view.family.asks))
     plan = view.plans.waiting
     shown = not view.turn.seq and view.turn.outcome == "plan_ready"
     return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
 
 
-def _of(call: OpenCall, who: str = "") -> Request:
+def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
     if call.call.name == ASK_USER and (found := asked(call.call.arguments)):
         return Questions(call, found, who)
     return Permission(call, who)
 
 
-def _of_child(asks: ChildAsks) -> Request:
+def of_child(asks: ChildAsks) -> Permission | Questions:
+    """What a child asks, as the person is asked: under the id that the answer is given by."""
     call = replace(asks.call, id=asks.id)
     found = OpenCall(call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once)
-    return _of(found, f"{asks.child} ({asks.agent})")
+    return of_call(found, asks.who)

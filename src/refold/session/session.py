@@ -15,7 +15,7 @@ import anyio
 from msgspec import Struct
 
 from refold.engine.calls import NOBODY
-from refold.engine.decide import ASKED_FOR, Shrink
+from refold.engine.decide import ASKED_FOR, Shrink, decide
 from refold.engine.elsewhere import look_elsewhere
 from refold.engine.loop import run_turn
 from refold.engine.summing import shrink
@@ -194,8 +194,8 @@ class Session:
         """Begin a turn with the words that wait, unless they were stopped meanwhile."""
 
         def news(view: View) -> tuple[Event, ...]:
-            words = () if view.turn.seq else _fresh(view)
-            return (TurnStarted(words[0]),) if words else ()
+            begun = beginning(view)
+            return (begun,) if begun else ()
 
         return await self.record.weigh(news, by="agent")
 
@@ -212,8 +212,10 @@ class Session:
         await look_elsewhere(world, self.record)
         leave = self.hub.heed(self._stop_step)
         try:
-            async with world.beside() if world.beside else nullcontext():
-                await run_turn(world, self.record, self._stand_on)
+            # What came while those beside were left is seen, too: an answer, or a stop.
+            while decide(self.view, world.policies) is not None:
+                async with world.beside() if world.beside else nullcontext():
+                    await run_turn(world, self.record, self._stand_on)
         except BaseExceptionGroup as group:
             raise first(group) from group
         finally:
@@ -230,6 +232,12 @@ class Session:
     def _stop_step(self, entry: Entry) -> None:
         if isinstance(entry.event, Stopped):
             self._step.cancel()
+
+
+def beginning(view: View) -> TurnStarted | None:
+    """How the turn begins that the words which wait want, if they may begin one."""
+    words = () if view.turn.seq else _fresh(view)
+    return TurnStarted(words[0]) if words else None
 
 
 def _fresh(view: View) -> list[int]:

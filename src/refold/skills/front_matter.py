@@ -6,7 +6,7 @@ What the words mean is `discovery`'s business.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 LONGEST = 16 * 1024  # characters between the lines; nobody needs more
@@ -34,8 +34,53 @@ class BadFrontMatter(Exception):
         self.line, self.what = line, what
 
 
+class Fields(NamedTuple):
+    """`values` are as YAML has them; where plain lines are enough, texts."""
+
+    values: dict[str, object]
+    body: str
+
+
 def split(text: str) -> FrontMatter:
     """The front matter and the body. Raises `BadFrontMatter`."""
+    lines, body = _cut(text)
+    values = _simple(lines)
+    return FrontMatter(_texts(yaml_of(lines)) if values is None else values, body)
+
+
+def fields(text: str) -> Fields:
+    """The same, with what is more than a text: lists, numbers. Raises `BadFrontMatter`."""
+    lines, body = _cut(text)
+    values = _simple(lines)
+    if values is None or None in values.values():
+        return Fields(yaml_of(lines), body)
+    return Fields(dict(values), body)
+
+
+def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
+    """What these lines of YAML say; `first` is the number of the first. Raises too."""
+    text = "\n".join(lines)
+    # For thousands that are never closed PyYAML takes seconds.
+    if text.count("[") + text.count("{") > _MOST_BRACKETS:
+        raise BadFrontMatter(first, f"it has more than {_MOST_BRACKETS} brackets")
+    import yaml  # only who wrote more than plain lines pays for it
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + first if mark else first
+        raise BadFrontMatter(line, f"this is no YAML: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise BadFrontMatter(first, f"this is no YAML: {said}") from error
+    if not isinstance(found, dict):
+        raise BadFrontMatter(first, "there are no lines `key: words`")
+    values = cast("dict[Any, object]", found)
+    return {key: value for key, value in values.items() if isinstance(key, str)}
+
+
+def _cut(text: str) -> tuple[list[str], str]:
     first, _, rest = text.removeprefix("\ufeff").replace("\r\n", "\n").partition("\n")
     if first.rstrip() != _FENCE:
         raise BadFrontMatter(1, "the file does not begin with a line ---")
@@ -44,11 +89,11 @@ def split(text: str) -> FrontMatter:
         raise BadFrontMatter(1, "the front matter has no end: a line --- is missing")
     if found.start() > LONGEST:
         raise BadFrontMatter(1, f"the front matter has more than {LONGEST:,} characters")
-    lines = rest[: found.start()].splitlines()
-    values = _simple(lines)
-    if values is None:
-        values = _yaml("\n".join(lines))
-    return FrontMatter(values, rest[found.end() :].strip("\n"))
+    return rest[: found.start()].splitlines(), rest[found.end() :].strip("\n")
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
+    return {key: v if isinstance(v, str) else None for key, v in values.items()}
 
 
 def _simple(lines: list[str]) -> dict[str, str | None] | None:
@@ -82,28 +127,3 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:
         while at < len(lines) and (lines[at][:1] in (" ", "\t") or lines[at][:2] == "- "):
             nested, at = True, at + 1
         yield line, nested
-
-
-def _yaml(text: str) -> dict[str, str | None]:
-    # For thousands that are never closed PyYAML takes seconds.
-    if text.count("[") + text.count("{") > _MOST_BRACKETS:
-        raise BadFrontMatter(2, f"it has more than {_MOST_BRACKETS} brackets")
-    import yaml  # only who wrote more than plain lines pays for it
-
-    try:
-        found = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 2 if mark else 2  # the line --- comes before
-        raise BadFrontMatter(line, f"this is no YAML: {error.problem}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise BadFrontMatter(2, f"this is no YAML: {said}") from error
-    if not isinstance(found, dict):
-        raise BadFrontMatter(2, "there are no lines `key: words`")
-    values = cast("dict[Any, Any]", found)
-    return {
-        str(key): value if isinstance(value, str) else None
-        for key, value in values.items()
-        if isinstance(key, str)
-    }

@@ -51,17 +51,26 @@ def shipped() -> str:
 
 def of_project(around: Around) -> tuple[Place, ...]:
     """The folders of skills in the workspace, the nearest first, trusted or not."""
-    return tuple(
-        _in_project(top, name, around) for top in _tops(around) for name in _IN_A_PROJECT
-    )
+    return in_project(around, _IN_A_PROJECT)
+
+
+def in_project(around: Around, names: Iterable[str]) -> tuple[Place, ...]:
+    """Folders of these names in the workspace, the nearest first, trusted or not."""
+    kinds = tuple(names)
+    return tuple(_in_project(top, name, around) for top in _tops(around) for name in kinds)
+
+
+def own(around: Around, name: str) -> Place:
+    """The folder of this name among the person's settings."""
+    path = os.path.join(around.config, name)
+    return Place(path, _short(path, around.home), "yours")
 
 
 def of_skills(around: Around) -> tuple[Place, ...]:
     """Every folder of skills that counts. The first that has a name wins."""
-    own = os.path.join(around.config, "skills")
     return (
-        *_counting(of_project(around), around),
-        Place(own, _short(own, around.home), "yours"),
+        *counting(of_project(around), around),
+        own(around, "skills"),
         *(Place(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
         Place(_SHIPPED, "refold", "shipped"),
     )
@@ -74,14 +83,19 @@ def project_files(around: Around, *names: str) -> tuple[Place, ...]:
 
 def of_templates(around: Around) -> tuple[Place, ...]:
     """Every file of templates that counts. The first that has a name wins."""
-    own = os.path.join(around.config, "skills.md")
     agent0 = os.path.join(around.home, ".config/agent0/skills.md")
     return (
-        *_counting(project_files(around, TEMPLATES), around),
-        Place(own, _short(own, around.home), "yours"),
-        *_counting(project_files(around, AGENT0), around),
+        *counting(project_files(around, TEMPLATES), around),
+        own(around, "skills.md"),
+        *counting(project_files(around, AGENT0), around),
         Place(agent0, _short(agent0, around.home), "yours"),
     )
+
+
+def counting(places: Iterable[Place], around: Around) -> Iterator[Place]:
+    """Those of `places` that lie in a trusted folder."""
+    trusted = around.trusted
+    return (each for each in places if trusted and below(each.path, trusted))
 
 
 def _tops(around: Around) -> Iterator[str]:
@@ -97,11 +111,6 @@ def _in_project(top: str, name: str, around: Around) -> Place:
     path = os.path.join(top, name)
     called = os.path.relpath(path, around.directory)
     return Place(path, called, "project", around.trusted or top)
-
-
-def _counting(places: Iterable[Place], around: Around) -> Iterator[Place]:
-    trusted = around.trusted
-    return (each for each in places if trusted and below(each.path, trusted))
 
 
 def _short(path: str, home: str) -> str:

@@ -11,13 +11,24 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import msgspec
 
 from refold.errors import JournalError, ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
-from refold.place.port import LOOKING, Commands, Files, Finished
+from refold.place.port import (
+    LOOKING,
+    NOTHING_MORE,
+    Commands,
+    Files,
+    Finished,
+    Given,
+)
 from refold.tools.contract import Reply, Tool
+from refold.tools.python import Ran
+from refold.tools.task import Errand, Report
+from refold.values.claims import Checked, Claim
 from refold.values.confines import Confines
 from refold.values.rights import Mode
 from refold.values.shown import Diff
@@ -47,6 +58,7 @@ class ScriptedCommands:
         seconds: float | None,
         confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
+        given: Given = NOTHING_MORE,
     ) -> Finished:
         self.heard.append((command, cwd))
         self.confines.append(confines)
@@ -125,6 +137,31 @@ class NotesInMemory:
         return f"Remembered: {text}"
 
 
+class NothingSeen:
+    """Of every claim it knows nothing."""
+
+    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+        return [Checked(each, "unknown", "nobody looked") for each in claims]
+
+
+class ChildrenInMemory:
+    """Implements `tools.task.Children`: each says its own task back."""
+
+    async def run(self, call_id: str, errand: Errand) -> Report:
+        await anyio.lowlevel.checkpoint()
+        return Report("child-1", "runs" if errand.beside else "done", errand.task)
+
+
+class PythonInMemory:
+    """Implements `tools.python.Repl`: it says the code back that it would run."""
+
+    async def run(
+        self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
+    ) -> Ran:
+        await anyio.lowlevel.checkpoint()
+        return Ran("\n".join(cells), summary=f"{len(cells)} cells")
+
+
 class Place:
     """A directory, and what the house supplies to tools that work there.
 
@@ -144,6 +181,9 @@ class Place:
         self.history = PastInMemory()
         self.skills = SkillsInMemory()
         self.memory = NotesInMemory()
+        self.checks = NothingSeen()
+        self.children = ChildrenInMemory()
+        self.repl = PythonInMemory()
         self.known = dict[str, str]()
         self.said = list[str]()
 
@@ -160,6 +200,10 @@ class Place:
             "history": self.history,
             "skills": self.skills,
             "memory": self.memory,
+            "checks": self.checks,
+            "children": self.children,
+            "repl": self.repl,
+            "call": "call-0",
             "known": self.known,
             "directory": self.directory,
             "progress": self.said.append,

@@ -5,6 +5,13 @@
 
 Keys: `text`, `thinking`, `calls`, `stop`, and `pause`, seconds between pieces.
 Empty lines and lines that begin with # are skipped.
+
+A line with `for` belongs to another talk, one that begins with those words: so a script
+can answer for children too. Those lines go by how far that talk is.
+
+    {"calls": [{"tool": "task", "arguments": {"prompt": "Count the tests.", "agent": "explore"}}]}
+    {"for": "Count the tests.", "text": "There are 12."}
+    {"text": "12 tests."}
 """
 
 from collections.abc import AsyncGenerator
@@ -12,10 +19,11 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from refold.errors import BadInput
-from refold.provider.port import Delta, Request, Stop
+from refold.provider.port import Delta, Provider, Request, Stop
+from refold.testing.cast import Cast, first_words, place
 from refold.testing.scripted import Reply, ScriptedProvider
 
 
@@ -30,22 +38,37 @@ class _Line(Struct, forbid_unknown_fields=True):
     calls: tuple[_Call, ...] = ()
     stop: Stop | None = None
     pause: float = 0.0
+    talk: str = field(default="", name="for")
 
 
 class Paced:
     """A scripted provider that takes its time."""
 
     def __init__(self, lines: list[_Line]) -> None:
-        self._pauses = [line.pause for line in lines]
-        self._inner = ScriptedProvider(*(_reply(line) for line in lines))
+        own = [line for line in lines if not line.talk]
+        self._pauses = [line.pause for line in own]
+        self._inner = ScriptedProvider(*(_reply(line) for line in own))
+        self._others = dict[str, list[_Line]]()
+        for line in lines:
+            if line.talk:
+                self._others.setdefault(line.talk, []).append(line)
+        self._cast = Cast({n: [_reply(e) for e in of] for n, of in self._others.items()})
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        step = len(self._inner.heard)
-        pause = self._pauses[step] if step < len(self._pauses) else 0.0
-        async for delta in self._inner.stream(request):
+        inner, pause = self._who(request)
+        async for delta in inner.stream(request):
             if pause:
                 await anyio.sleep(pause)
             yield delta
+
+    def _who(self, request: Request) -> tuple[Provider, float]:
+        words = first_words(request)
+        found = max(filter(words.startswith, self._others), key=len, default="")
+        if found:
+            lines, at = self._others[found], place(request)
+            return self._cast, lines[at].pause if at < len(lines) else 0.0
+        step = len(self._inner.heard)
+        return self._inner, self._pauses[step] if step < len(self._pauses) else 0.0
 
 
 def load(file: Path) -> Paced:

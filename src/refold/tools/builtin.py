@@ -5,6 +5,7 @@ rules' business.
 """
 
 from refold.tools.apply_patch import apply_patch
+from refold.tools.claims import claim
 from refold.tools.compact import compact
 from refold.tools.contract import Tool
 from refold.tools.find import glob, list_files
@@ -13,10 +14,12 @@ from refold.tools.memory import memory_write
 from refold.tools.multi_edit import multi_edit
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.planning import ask_user, enter_plan_mode, exit_plan_mode
+from refold.tools.python import python
 from refold.tools.read import read_file
 from refold.tools.search import grep
 from refold.tools.shell import bash
 from refold.tools.skills import list_skills, read_skill
+from refold.tools.task import task
 from refold.tools.think import think
 from refold.tools.todo import todo_write
 from refold.tools.write import edit_file, write_file
@@ -26,7 +29,7 @@ def builtin() -> tuple[Tool, ...]:
     return (
         *(read_file, list_files, glob, grep),
         *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
-        *(bash, think, todo_write, compact, history_search),
+        *(bash, python, task, think, todo_write, compact, history_search, claim),
         *(memory_write, list_skills, read_skill),
         *(ask_user, enter_plan_mode, exit_plan_mode),
     )

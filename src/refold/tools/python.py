@@ -44,7 +44,9 @@ async def python(
     call: str,
     progress: Callable[[str], None],
 ) -> Reply:
-    """Run Python. Variables, functions and imports stay for the next call.
+    """Run Python. Variables, functions and imports stay for the next call. Functions that
+    are there: lm(input, query) asks a model about a text, map_lm(inputs, query) about each
+    of many; FINAL(value) ends the task with this answer.
 
     It can read the workspace, and can change nothing and reach no network.
     """

@@ -1,19 +1,24 @@
-"""What is claimed, and where one may look whether it is so. Values only."""
+"""What is claimed, where one may look whether it is so, and what was found there. Values only."""
+
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+# The record bears it out; says otherwise; did once, and things have changed since; or
+# says nothing either way.
+State: TypeAlias = Literal["supported", "contradicted", "stale", "unknown"]
+WORST_FIRST: tuple[State, ...] = ("contradicted", "stale", "unknown", "supported")
+
 
 class Evidence(Struct, frozen=True):
-    """A place in a file, or what a call came to. Give a `path` or a `call`.
-
-    `lines` are "12" or "12-20"; `quote` stands there word for word. A `call` is the id of
-    one, or the command line that was run; then `quote` is what it printed.
-    """
+    """`quote` stands word for word in `path`, at `lines` ("12" or "12-20"), or was printed by `call`: a command line as it was run, or its id. Or `path` was `changed` in this session, or `call` found `nothing`."""
 
     path: str = ""
     lines: str = ""
     quote: str = ""
     call: str = ""
+    changed: bool = False
+    nothing: bool = False
 
 
 class Claim(Struct, frozen=True):
@@ -22,3 +27,30 @@ class Claim(Struct, frozen=True):
     claim: str
     evidence: tuple[Evidence, ...] = ()
     required: bool = False
+
+
+class Finding(Struct, frozen=True):
+    """What looking at one piece of evidence came to, and why."""
+
+    state: State
+    reason: str
+
+
+class Checked(Struct, frozen=True):
+    """A claim with what was found for each piece of its evidence, in the same order."""
+
+    claim: Claim
+    state: State
+    reason: str
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def fine(self) -> bool:
+        """May an answer with this claim be relied on?"""
+        required = self.claim.required and self.state != "supported"
+        return self.state != "contradicted" and not required
+
+
+def worst(*findings: Finding) -> Finding:
+    """The one that decides: all evidence has to hold."""
+    return min(findings, key=lambda each: WORST_FIRST.index(each.state))

@@ -40,4 +40,42 @@ class Waiting(Struct, frozen=True, tag="retry"):
     reason: str
 
 
-Live: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
+class ChildMoved(Struct, frozen=True, tag="child_moved"):
+    """How far a child is: its answers, tokens and cost so far, and what it does now.
+
+    `node` is its address below whoever is watched: "child-1", "child-1/child-2". The cost,
+    in US dollars, is None where a price is not known.
+    """
+
+    node: str
+    agent: str
+    title: str
+    steps: int
+    tokens: int
+    cost: float | None
+    label: str
+
+
+Piece: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
+
+
+class Within(Struct, frozen=True, tag="within"):
+    """A piece of news from the child `node`."""
+
+    node: str
+    live: Piece
+
+
+Live: TypeAlias = Piece | ChildMoved | Within
+
+
+def from_child(name: str, live: Live) -> Live:
+    """The same news, as the parent of the child `name` tells it."""
+    match live:
+        case Within(node, piece):
+            return Within(f"{name}/{node}", piece)
+        case ChildMoved(node, agent, title, steps, tokens, cost, label):
+            here = f"{name}/{node}" if node else name
+            return ChildMoved(here, agent, title, steps, tokens, cost, label)
+        case _:
+            return Within(name, live)

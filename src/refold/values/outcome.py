@@ -1,4 +1,4 @@
-"""How a turn can end."""
+"""How a turn can end: with exactly one of these, and a reason for people beside it."""
 
 from typing import Literal, TypeAlias
 

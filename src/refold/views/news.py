@@ -43,7 +43,8 @@ def changed_elsewhere(files: Sequence[tuple[str, str]]) -> str:
 
 def kept_words(view: View) -> Sequence[str]:
     """What was said before a stop and nobody has heard: it waits for somebody to go on."""
-    return [w.said.words for w in view.talk.unheard if w.seq < view.turn.stop]
+    waiting = (w for w in view.talk.unheard if w.seq < view.turn.stop)
+    return [w.said.words for w in waiting if w.said.sender == "person"]
 
 
 def not_heard(view: View) -> str:

@@ -68,6 +68,11 @@ def question(
     ]
 
 
+def asker(who: str) -> list[Line]:
+    """Which child asks, above its question; nothing for the agent of the session itself."""
+    return [(("accent", f"{on_one_line(who)} asks:"),)] if who else []
+
+
 def is_folded(
     call: ToolCall,
     tool: Tool | None,

@@ -1,16 +1,18 @@
-"""What a session has cost: by turn, by model and by what for. Pure.
+"""What a session has cost: by turn, by model and by what for; and all below it. Pure.
 
 Read from the entries of a journal, for a view keeps sums only. A price that is not
-known is said as unknown, and never counted as nothing.
+known is said as unknown, and never counted as nothing. Each node of a tree counts what
+its own journal tells, so nothing is counted twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from refold.journal.events import (
+    ChildBorn,
     Entry,
     ModelAnswered,
     ModelFailed,
@@ -20,6 +22,7 @@ from refold.journal.events import (
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.tree import Node, spent_below, walk
 from refold.values.usage import Spent, Usage
 from refold.views.cells import cells, cut
 from refold.views.counts import spent_row
@@ -27,6 +30,7 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 
 MAIN = "main"  # the talk itself; what is asked beside it has a purpose of its own
+OTHER = "other"  # nobody knows any more what for
 
 
 class TurnCost(Struct, frozen=True):
@@ -36,19 +40,32 @@ class TurnCost(Struct, frozen=True):
     words: str = ""  # that began it
     outcome: str = ""  # "": it is under way
     spent: Spent = Spent()
+    below: Spent = Spent()  # by the children that it started, with all below them
+
+
+class NodeCost(Struct, frozen=True):
+    """What a session of a tree used itself."""
+
+    address: str
+    agent: str
+    spent: Spent
 
 
 class Spending(Struct, frozen=True):
+    """`nodes` are those of a tree, where all of one was counted; `turns` its root's."""
+
     spent: Spent = Spent()
     by_model: Mapping[str, Spent] = {}
     by_purpose: Mapping[str, Spent] = {}
     turns: tuple[TurnCost, ...] = ()
+    nodes: tuple[NodeCost, ...] = ()
 
 
 class _Ledger:
     """Takes the entries in, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, below: Mapping[str, Spent]) -> None:
+        self._below = below
         self.turns: list[TurnCost] = []
         self.models, self.purposes = dict[str, Spent](), dict[str, Spent]()
         self.spent = Spent()
@@ -69,6 +86,8 @@ class _Ledger:
                 self._under_way = False
             case Reserved(purpose):
                 self._reserved[entry.seq] = purpose
+            case ChildBorn(name) if self.turns and name in self._below:
+                self._change(below=self.turns[-1].below + self._below[name])
             case _:
                 self._paid(entry.event)
 
@@ -79,7 +98,7 @@ class _Ledger:
             case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
                 self._pay(MAIN, model, usage, cost)
             case Settled(reserved, Usage() as usage, model, cost):
-                self._pay(self._reserved.get(reserved, "other"), model, usage, cost)
+                self._pay(self._reserved.get(reserved, OTHER), model, usage, cost)
             case _:
                 return
 
@@ -96,11 +115,33 @@ class _Ledger:
             self.turns[-1] = msgspec.structs.replace(self.turns[-1], **changed)
 
 
-def spending(entries: Iterable[Entry]) -> Spending:
-    ledger = _Ledger()
+def spending(
+    entries: Iterable[Entry],
+    below: Mapping[str, Spent] = {},
+) -> Spending:
+    """Of one session. `below` says what its children used, for the turns that began them."""
+    ledger = _Ledger(below)
     for entry in entries:
         ledger.hear(entry)
     return Spending(ledger.spent, ledger.models, ledger.purposes, tuple(ledger.turns))
+
+
+def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
+    """Of a session and all below it. `agent` names who works in a node."""
+    below = {each.name: spent_below(each) for each in root.children}
+    own = spending(root.entries, below)
+    models, purposes = dict(own.by_model), dict(own.by_purpose)
+    nodes = [NodeCost(root.address, agent(root), own.spent)]
+    for node in list(walk(root))[1:]:
+        found = spending(node.entries)
+        if not node.entries and node.spent.answers:  # only its parent tells of it
+            found = Spending(node.spent, {"": node.spent}, {OTHER: node.spent})
+        nodes.append(NodeCost(node.address, agent(node), found.spent))
+        for sums, more in ((models, found.by_model), (purposes, found.by_purpose)):
+            for key, spent in more.items():
+                sums[key] = sums.get(key, Spent()) + spent
+    spent = sum((each.spent for each in nodes), Spent())
+    return Spending(spent, models, purposes, own.turns, tuple(nodes))
 
 
 def spending_lines(
@@ -111,24 +152,32 @@ def spending_lines(
         return [line("Nothing has been used yet.")]
     out = list(_turns(found, room)) if turns else []
     several = len(found.by_purpose) > 1
-    for table in (found.by_model, *([found.by_purpose] if several else [])):
+    tables = [found.by_model, *([found.by_purpose] if several else [])]
+    if len(found.nodes) > 1:
+        tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in found.nodes})
+    for table in tables:
         out += [line("")] if out else []
         out += _table(table)
-    if len(found.by_model) > 1 or several:
+    if len(tables) > 1 or len(found.by_model) > 1:
         out.append(line(f"in all  {spent_row(found.spent)}"))
     return [*out, line(full, "dim")] if full else out
 
 
 def spending_document(found: Spending, *, turns: bool = True) -> dict[str, object]:
     by_turn = [
-        {"turn": each.seq, "words": each.words, "outcome": each.outcome, **_sum(each.spent)}
+        {
+            "turn": each.seq, "words": each.words, "outcome": each.outcome,
+            **_sum(each.spent), "below": _sum(each.below),
+        }
         for each in found.turns
-    ]
+    ]  # fmt: skip
+    nodes = [{"address": n.address, "agent": n.agent, **_sum(n.spent)} for n in found.nodes]
     return {
         "type": "cost",
         **_sum(found.spent),
         "models": [{"model": name, **_sum(s)} for name, s in found.by_model.items()],
         "purposes": [{"purpose": name, **_sum(s)} for name, s in found.by_purpose.items()],
+        "nodes": nodes,
         **({"turns": by_turn} if turns else {}),
     }
 
@@ -156,6 +205,8 @@ def _turns(found: Spending, room: int) -> Iterator[Line]:
         words = " ".join(visible(each.words).split())
         yield (("dim", head), ("person", cut(words, room - len(head))))
         yield line(f"     {spent_row(each.spent)}{_state(each)}")
+        if each.below.answers:
+            yield line(f"     {spent_row(each.below)} by its children")
 
 
 def _state(turn: TurnCost) -> str:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from refold.journal.below import ChildAsks
 from refold.journal.events import (
     AgentChosen,
     Answered,
@@ -49,6 +50,7 @@ from refold.views.result import arguments
 from refold.views.stream_below import of_below
 
 Document: TypeAlias = dict[str, object]
+PutToPerson: TypeAlias = Judged | ChildAsks  # a call that a person has to answer
 SCHEMA = 1  # of these documents; fields may be added without a new number
 
 
@@ -65,26 +67,36 @@ def init(view: View, session_id: str, version: str) -> Document:
 
 
 def approval_request(
-    event: Judged, call: ToolCall | None = None, rule: str = ""
+    event: PutToPerson, call: ToolCall | None = None, rule: str = ""
 ) -> Document:
     """A call waits for a verdict. `rule` is what may be granted with a yes; "" for none."""
     about = {"tool": call.name, "arguments": arguments(call)} if call else {}
     return {
-        "type": "tool_approval_request", "call_id": event.call_id, "hash": event.hash,
-        **about, "reason": event.reason, "once": event.once, "rule": rule,
+        "type": "tool_approval_request", "call_id": asked_id(event), "hash": event.hash,
+        **about, "reason": event.reason, "once": event.once, "rule": rule, **_who(event),
     }  # fmt: skip
 
 
-def question(event: Judged, questions: Sequence[Asking]) -> Document:
+def question(event: PutToPerson, questions: Sequence[Asking]) -> Document:
     """The model asks what only the person knows."""
     return {
-        "type": "question", "call_id": event.call_id, "hash": event.hash,
-        "questions": msgspec.to_builtins(questions),
+        "type": "question", "call_id": asked_id(event), "hash": event.hash,
+        "questions": msgspec.to_builtins(questions), **_who(event),
     }  # fmt: skip
+
+
+def asked_id(event: PutToPerson) -> str:
+    """What an answer to this is given by."""
+    return event.id if isinstance(event, ChildAsks) else event.call_id
+
+
+def _who(event: PutToPerson) -> Document:
+    """Which child asks, and its agent."""
+    return {"who": event.who} if isinstance(event, ChildAsks) else {}
 
 
 def documents(
-    frame: Frame, *, live: bool, asked: Callable[[Judged], Document] = approval_request
+    frame: Frame, *, live: bool, asked: Callable[[PutToPerson], Document] = approval_request
 ) -> Iterator[Document]:
     """What a frame says. `live` false leaves out what may be missed.
 
@@ -92,7 +104,9 @@ def documents(
     """
     if isinstance(frame.item, Entry):
         event = frame.item.event
-        if isinstance(event, Judged) and event.verdict == "ask":
+        if isinstance(event, ChildAsks) or (
+            isinstance(event, Judged) and event.verdict == "ask"
+        ):
             yield {"seq": frame.seq, **asked(event)}
             return
         for found in _event(frame.item):

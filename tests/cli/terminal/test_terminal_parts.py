@@ -56,8 +56,8 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
     assert all(command.about for command in table)
     assert {c.name for c in table} == {
         "help", "model", "effort", "mode", "approval", "permissions", "plan", "execute",
-        "rewind", "undo", "context", "compact", "todos", "cost", "budget", "continue",
-        "clear", "quit", "agent", "agents", "preset", "skills", "memory", "note",
+        "rewind", "fork", "undo", "context", "compact", "todos", "cost", "budget", "continue",
+        "clear", "quit", "agent", "agents", "tree", "stop", "preset", "skills", "memory", "note",
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from refold.session.requests import Questions
 from refold.values.asked import Asking
 from refold.views.choices import chosen, hint, question_lines
 from refold.views.escape import on_one_line, visible
+from refold.views.questions import asker
 from refold.views.styled import Line
 
 
@@ -18,6 +19,7 @@ async def ask(found: Questions, screen: Screen, reading: Reading) -> Answer:
     answers: list[str] = []
     for number, asked in enumerate(found.questions, 1):
         screen.gap()
+        screen.lines(asker(found.who))
         screen.lines(question_lines(asked, number, len(found.questions), screen.room))
         answer = await _answer(asked, screen, reading)
         if answer is None:

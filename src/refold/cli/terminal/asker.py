@@ -11,6 +11,7 @@ from refold.cli.terminal.reading import Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import first
+from refold.journal.below import ChildAnswered
 from refold.journal.events import Answered, Entry
 from refold.session.patience import LATE
 from refold.session.requests import Permission, Questions, requests
@@ -24,7 +25,7 @@ class Asker:
         self._session, self._around = session, around
         self._screen, self._reading = screen, reading
         self._put: tuple[str, anyio.CancelScope] | None = None
-        self._answered: Answered | None = None  # what was put, by somebody
+        self._answered: Answered | ChildAnswered | None = None  # what was put, by somebody
 
     def waiting(self) -> Permission | Questions | None:
         """What is to be put next."""
@@ -32,17 +33,18 @@ class Asker:
         return next((r for r in found if isinstance(r, Permission | Questions)), None)
 
     def is_open(self, call_id: str) -> bool:
-        found = self._session.view.talk.call(call_id)
-        stopped = self._session.view.turn.stopped is not None
-        return found is not None and found.stage == "asked" and not stopped
+        return any(found.id == call_id for found in requests(self._session.view))
 
     def heed(self, entry: Entry) -> None:
         """Take back the question that this answers."""
         if self._put is None:
             return
         call_id, scope = self._put
-        if isinstance(entry.event, Answered) and entry.event.call_id == call_id:
-            self._answered = entry.event
+        match entry.event:
+            case Answered(id_) | ChildAnswered(id_) if id_ == call_id:
+                self._answered = entry.event
+            case _:
+                pass
         if not self.is_open(call_id):
             scope.cancel()
 
@@ -72,11 +74,12 @@ class Asker:
         if isinstance(request, Questions):
             return await answering.ask(request, self._screen, self._reading)
         return await asking.ask(
-            request.call, self._session, self._around, self._screen, self._reading
+            request, self._session, self._around, self._screen, self._reading
         )
 
     def _elsewhere(self) -> str:
         late = LATE.format(seconds=self._session.patience.seconds or 0)
         if self._answered is not None and self._answered.reason == late:
             return f"no: {late}"
-        return "answered elsewhere"
+        gone = isinstance(self._answered, ChildAnswered) and self._answered.gone
+        return "it is not asked any more" if gone else "answered elsewhere"

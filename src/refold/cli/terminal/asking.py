@@ -15,12 +15,13 @@ from refold.errors import ToolFailed
 from refold.journal.fold import View
 from refold.journal.talk import OpenCall
 from refold.session.inbox import Inbox
+from refold.session.requests import Permission
 from refold.session.session import Session
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line, visible
-from refold.views.questions import Manner, is_folded, most_on, question
+from refold.views.questions import Manner, asker, is_folded, most_on, question
 from refold.views.styled import Line, line
 
 STOPPED = "stopped at a question"
@@ -40,14 +41,14 @@ class Answer(Struct, frozen=True):
 
 
 async def ask(
-    found: OpenCall,
+    request: Permission,
     session: Session,
     around: Surroundings,
     screen: Screen,
     reading: Reading,
 ) -> Answer:
     """Show the question until one of its keys is pressed."""
-    put = _Question(found, session, around, screen, reading)
+    put = _Question(request, session, around, screen, reading)
     screen.gap()
     put.show()
     while True:
@@ -75,16 +76,18 @@ class _Question:
 
     def __init__(
         self,
-        found: OpenCall,
+        request: Permission,
         session: Session,
         around: Surroundings,
         screen: Screen,
         reading: Reading,
     ) -> None:
+        found, self._who = request.call, request.who
         made, tool = session.as_made(found.call), around.tool(found.call.name)
         self._made, self._tool, self._reason = made, tool, found.reason
         self._around, self._screen, self._reading = around, screen, reading
-        self._most = most_on(screen.look.height())
+        height = screen.look.height()
+        self._most = most_on(height - 1 if height and request.who else height)
         self._manner = _manner(made, tool, around, session.view)
         self.rule = offered(found, made, tool, around, session.view)
         more = is_folded(made, tool, screen.room, most=self._most, manner=self._manner)
@@ -92,6 +95,7 @@ class _Question:
 
     def show(self, *, whole: bool = False) -> None:
         room, manner, most = self._screen.room, self._manner, 0 if whole else self._most
+        self._screen.lines(asker(self._who))
         self._screen.lines(
             question(self._made, self._tool, self._reason, room, most=most, manner=manner)
         )

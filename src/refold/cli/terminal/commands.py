@@ -6,6 +6,7 @@ the inbox like any other door. What the larger families do stands beside this.
 
 from refold.cli.terminal import (
     choosing,
+    family,
     filling,
     going_back,
     knowing,
@@ -32,6 +33,10 @@ def commands() -> tuple[Command, ...]:
                 f"[{'|'.join(EFFORTS)}] [save]"),
         Command("agent", "show who works, or choose another", who.agent, "[name]"),
         Command("agents", "who could work here", who.agents, at_once=True),
+        Command("tree", "the children at work here: how far they are, what they cost",
+                family.tree, at_once=True),
+        Command("stop", "end one child, or all, with all below; the turn goes on",
+                family.stop, "[child-1]", at_once=True),
         Command("preset", "the prompts that there are for the agent main", who.preset,
                 "[name save]"),
         Command("mode", "how much runs unasked", rights.mode, f"[{'|'.join(MODES)}]"),
@@ -44,6 +49,8 @@ def commands() -> tuple[Command, ...]:
         Command("execute", "approve the plan, or just leave plan mode", planning.execute),
         Command("rewind", "back to before something was said: talk, files or both",
                 going_back.rewind_to, "[N] [talk|files|both]"),
+        Command("fork", "go on in a copy; this session stays as it is",
+                going_back.fork, "[EVENT]"),
         Command("undo", "take back what was done since the last words", going_back.undo),
         Command("context", "what fills the model's window, by part", filling.context,
                 at_once=True),

@@ -1,4 +1,4 @@
-"""/rewind and /undo: the talk, the files or both as they were before something was said.
+"""/rewind, /undo and /fork: the talk, the files or both as they were before something was said.
 
 What would change is shown, and done only after a yes. What going back means is
 `session.rewinding`'s business.
@@ -33,6 +33,16 @@ async def rewind_to(here: Conversation, rest: str) -> None:
     if not number.isdecimal() or wanted is None:
         raise BadInput(f"say /rewind, or /rewind N [talk|files|both], not {rest!r}")
     await _back(here, int(number), wanted)
+
+
+async def fork(here: Conversation, rest: str) -> None:
+    """Go over to a copy of this session: of all of it, or up to an event."""
+    if rest and not (rest.isdecimal() and int(rest)):
+        raise BadInput(f"say /fork, or /fork EVENT with its number, not {rest!r}")
+    left = here.session.view
+    await here.change(await here.around.fork(left, int(rest) if rest else None))
+    at = here.session.view.about.forked[1]
+    here.screen.say(f"It is a copy of {left.about.id} up to event {at}.", "dim")
 
 
 async def undo(here: Conversation, rest: str) -> None:

@@ -11,7 +11,6 @@ from itertools import count
 
 import anyio
 
-from refold.agents.registry import every
 from refold.cli.terminal import filling, judging, knowing, spending
 from refold.cli.terminal.choosing import EFFORTS
 from refold.cli.terminal.commands import at_once, command_in, commands, obey
@@ -51,7 +50,7 @@ async def run(
         "model": around.models, "mode": MODES, "effort": EFFORTS, "approval": ("on", "off"),
         "plan": ("list",), "permissions": ("allow",), "compact": filling.KINDS,
         "cost": ("turns",), "budget": spending.KINDS, "memory": knowing.MEMORY,
-        "agent": [each.name for each in every("main")],
+        "agent": [each.name for each in around.agents.every("main")],
     }  # fmt: skip
     complete = completing(table, words, session.view.about.directory or ".")
     cycle = Cycle()

@@ -12,6 +12,7 @@ from refold.cli.terminal.doing import Doing
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.speech import Speech
 from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.below import ChildBorn, ChildEnded
 from refold.journal.events import (
     AgentChosen,
     Asked,
@@ -19,6 +20,7 @@ from refold.journal.events import (
     EffortChosen,
     Ended,
     Entry,
+    Event,
     FilesFound,
     Judged,
     Mended,
@@ -39,13 +41,23 @@ from refold.journal.fold import View
 from refold.session.hub import Frame
 from refold.values.asked import ASK_USER
 from refold.values.control import Final, PlanReady
-from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame, Waiting
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
 from refold.values.messages import ToolCall
 from refold.views.calls import label, result
 from refold.views.cells import cut
 from refold.views.closing import closing
 from refold.views.counts import duration, ending, turn_line
 from refold.views.escape import on_one_line, visible
+from refold.views.family import told_of
 from refold.views.news import changed_elsewhere, kept_words, not_heard, shortened
 from refold.views.styled import Line
 
@@ -125,13 +137,18 @@ class Showing:
                 self._ended(end)
             case Reserved(purpose):
                 self._doing.now(f"asking for a {on_one_line(purpose)}")
-            case Compacted() as event:
-                self._close()
-                self._doing.now("")
-                self._screen.line(shortened(event, self._view(), self._around.window))
-                self._last = ""
-            case _:
-                _notice(entry, self._screen)
+            case event:
+                if said := _line_of(event, self._view(), self._around.window):
+                    self._notice(said)
+                else:
+                    _notice(entry, self._screen)
+
+    def _notice(self, said: Line) -> None:
+        self._close()
+        if not self._view().talk.calls:
+            self._doing.now("")
+        self._screen.line(said)
+        self._last = ""
 
     def _live(self, live: Live) -> None:
         match live:
@@ -149,6 +166,10 @@ class Showing:
                 said = visible(reason) + wait
                 self._screen.say(said, "warn")
                 self._doing.now("waiting")
+            case ChildMoved(node, agent, label=label):
+                self._doing.now(on_one_line(f"{node} ({agent}): {label}"))
+            case Within():
+                pass  # what it does is enough; what it says is read with `refold show`
             case _:
                 assert_never(live)
 
@@ -242,6 +263,17 @@ class Showing:
                 self._said(words)
         if said := not_heard(view):
             self._screen.say(said, "dim")
+
+
+def _line_of(event: Event, view: View, window: int) -> Line | None:
+    """What is told in a line of its own, whatever is being said."""
+    match event:
+        case Compacted():
+            return shortened(event, view, window)
+        case ChildBorn() | ChildEnded():
+            return told_of(event, view.family)
+        case _:
+            return None
 
 
 def _waiting(view: View) -> str:

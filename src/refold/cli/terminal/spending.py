@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from refold.cli.terminal.conversing import Conversation
 from refold.errors import BadInput
+from refold.journal.events import ChildEnded
 from refold.journal.used import budget_of
 from refold.values.budget import NO_LIMIT, Budget
 from refold.views.budget import budget_lines
-from refold.views.counts import window
+from refold.views.counts import spent_row, window
 from refold.views.spending import spending, spending_lines
 
 KINDS = ("tokens", "calls", "seconds", "off")
@@ -25,8 +26,12 @@ async def cost(here: Conversation, rest: str) -> None:
         raise BadInput(f"say /cost, or /cost turns, not {rest!r}")
     view = here.session.view
     full = window(view.account.last, view.talk.briefed.window)
-    found = spending(await here.session.record.entries())
+    entries = await here.session.record.entries()
+    ends = [e.event for e in entries if isinstance(e.event, ChildEnded)]
+    found = spending(entries, {end.child: end.spent for end in ends})
     here.screen.lines(spending_lines(found, full, here.screen.room, turns=rest == "turns"))
+    if (below := view.account.below).answers:
+        here.screen.say(f"its children, and all below them: {spent_row(below)}", "dim")
 
 
 async def budget(here: Conversation, rest: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from refold.agents.registry import Registry
 from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.permissions.facts import Facts
@@ -36,6 +37,10 @@ async def _only_this_session() -> Session:
     raise BadInput("a new session cannot be started here: quit, and start refold again")
 
 
+async def _no_fork(view: View, at: int | None) -> Session:
+    raise BadInput("a session cannot be forked here: leave, and say refold -c --fork")
+
+
 async def _nothing_learned(session: Session) -> Learned:
     raise BadInput("notes cannot be made of a session here")
 
@@ -58,12 +63,14 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     choose_model: Callable[[str], Awaitable[str]] = _only_this_model
     remember: Callable[[str, str], None] = _not_remembered
     new_session: Callable[[], Awaitable[Session]] = _only_this_session
+    fork: Callable[[View, int | None], Awaitable[Session]] = _no_fork  # at an event, or now
     tools: Sequence[Tool] = ()
     rules: Sequence[Rule] = ()
     effort: Effort = ""  # until a person chooses another
     budget: Budget = NO_LIMIT  # of a turn, until a person chooses another
     window: int = 32_000  # tokens, where a model's own is not known
     notify: float = 0.0  # seconds of work after which its end rings; 0: never
+    agents: Registry = Registry()  # those that may be chosen
     agent: str = "main"  # who works until a person chooses another
     preset: str = ""  # the prompt of the agent `main`
     presets: Callable[[], Sequence[tuple[str, str]]] = tuple  # names, and what they are for

@@ -2,13 +2,13 @@
 
 from refold.agents.choosing import choose
 from refold.agents.profile import unused_preset
-from refold.agents.registry import every, find
 from refold.cli.terminal.conversing import Conversation
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
 
+MAIN = "main"
 _HOW = "A preset is chosen when a session begins: refold --preset NAME"
 
 
@@ -16,7 +16,7 @@ async def agent(here: Conversation, rest: str) -> None:
     if not rest:
         here.screen.say(f"{on_one_line(_now(here))} (/agent NAME changes it)")
         return
-    found = await choose(here.session.inbox, rest)
+    found = await choose(here.session.inbox, here.around.agents, rest)
     here.screen.say(f"From the next turn on: {found.name}. {found.description}", "dim")
     preset = here.around.preset
     # The one that is set for everybody was not chosen by anybody.
@@ -25,14 +25,20 @@ async def agent(here: Conversation, rest: str) -> None:
 
 
 async def agents(here: Conversation, rest: str) -> None:
-    now = find(_now(here)).name
-    found = every("main")
+    there = here.around.agents
+    found = there.every("main")
+    now = next((each.name for each in found if each.name == _now(here)), MAIN)
     wide = max(cells(each.name) for each in found)
     for each in found:
         mark = "*" if each.name == now else " "
         pad = " " * (wide - cells(each.name))
         about = on_one_line(each.description)
-        here.screen.line((("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}")))
+        where = f"  ({on_one_line(each.where)})" if each.where else ""
+        here.screen.line((
+            ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
+        ))  # fmt: skip
+    for problem in there.problems:
+        here.screen.say(on_one_line(problem), "dim")
 
 
 async def preset(here: Conversation, rest: str) -> None:

@@ -154,7 +154,7 @@ class Work:
             if (found := self._asker.waiting()) is None:
                 await self._next_news()
                 continue
-            await self._caught_up(found.call.since)
+            await self._caught_up(found.call.since or self._session.view.seq)
             async with self._taken():
                 if self._asker.is_open(found.id):
                     self._ring("it asks you something")

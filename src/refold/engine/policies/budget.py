@@ -1,7 +1,10 @@
-"""A turn ends when its budget is used up, and the model is told while there is still some."""
+"""A turn ends when its budget is used up, and the model is told while there is still some.
 
-from refold.engine.decide import EndTurn, Note, Policy
-from refold.engine.spending import left, used_up
+A child's budget is lent: before it is used up, more is drawn, for as long as there is any.
+"""
+
+from refold.engine.decide import Draw, EndTurn, Note, Policy
+from refold.engine.spending import Price, estimate, lacking, left, used_up
 from refold.journal.fold import View
 from refold.journal.used import budget_of, used
 from refold.values.budget import Budget
@@ -13,42 +16,64 @@ LEFT = (
 )
 
 
-def within(settled: Budget) -> Policy:
+def within(settled: Budget, lent: Price | None = None) -> Policy:
     """`settled` holds for sessions without a budget of their own.
 
-    Stands after `converse`: a turn that ends by itself has not run out of anything.
+    Stands after `converse`: a turn that ends by itself has not run out of anything. With
+    `lent`, which knows prices, it is silent until no more is to be had.
     """
 
     def budget(view: View) -> EndTurn | None:
-        turn = view.turn
+        turn, own = view.turn, budget_of(view, settled)
         if view.talk.calls or turn.asking is not None:
             return None
         if view.talk.unheard and not turn.steps:
             return None  # a turn that ended before it heard its words would begin again
-        if over := used_up(view, budget_of(view, settled)):
+        if lent is not None:
+            need = estimate(view, lent)
+            over = lacking(used(view), own, need) if view.rights.last else ""
+            return EndTurn("budget", over) if over else None
+        if over := used_up(view, own):
             return EndTurn("budget", f"{over}; continue goes on with as much again")
         return None
 
     return budget
 
 
-def telling(settled: Budget) -> tuple[Policy, ...]:
-    """One for each mark: it speaks once, and only while no lower mark is reached."""
+def drawing(settled: Budget, price: Price) -> Policy:
+    """For a child: the next call has to fit into what was lent, or more is asked for."""
+
+    def budget_lent(view: View) -> Draw | None:
+        if view.talk.calls or view.rights.last:
+            return None
+        need, own = estimate(view, price), budget_of(view, settled)
+        return Draw() if lacking(used(view), own, need) else None
+
+    return budget_lent
+
+
+def telling(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
+    """One for each mark: it speaks once, and only while no lower mark is reached.
+
+    A child is told of what all that it is lent comes from: its own part grows.
+    """
     return tuple(
-        _below(mark, floor, settled)
+        _below(mark, floor, settled, lent=lent)
         for mark, floor in zip(_TOLD_AT, (*_TOLD_AT[1:], 0.0), strict=True)
     )
 
 
-def _below(mark: float, floor: float, settled: Budget) -> Policy:
+def _below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
     name = f"budget_{mark:.0%}"
 
     def policy(view: View) -> Note | None:
         own, turn = budget_of(view, settled), view.turn
-        share = left(view, own) if turn.steps and name not in turn.noted else 1.0
+        if not turn.steps or name in turn.noted:
+            return None
+        share = view.rights.left if lent else left(view, own)
         if not floor < share <= mark:
             return None
-        return Note(LEFT.format(left=share, much=_much(view, own)))
+        return Note(LEFT.format(left=share, much="" if lent else _much(view, own)))
 
     policy.__name__ = name
     return policy

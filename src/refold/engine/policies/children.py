@@ -1,4 +1,8 @@
-"""A turn does not end while children are at work whose answers it is to hear."""
+"""A turn does not end while children are at work whose answers it is to hear.
+
+Nor does it rest while it waits for a person, for they would rest with it; and one that
+is stopped ends after them.
+"""
 
 from refold.engine.decide import Wait
 from refold.engine.policies.last_word import is_last_word
@@ -6,10 +10,15 @@ from refold.journal.fold import View
 
 
 def hearing_children(view: View) -> Wait | None:
-    """Stands in the way of an end that the model wants, and of no other."""
-    turn = view.turn
-    wanted = turn.final is None and turn.stopped is None and turn.failed is None
-    open_ones = any(child.born.beside for child in view.family.running)
-    if not (wanted and open_ones) or view.talk.calls or view.talk.unheard:
+    """Stands in the way of an end that the model wants, and of no other but a stop."""
+    turn, calls = view.turn, view.talk.calls
+    if not any(child.born.beside for child in view.family.running):
         return None
-    return Wait() if is_last_word(view) else None
+    if turn.stopped is not None:
+        return None if any(call.result is None for call in calls) else Wait()
+    if turn.final is not None or turn.failed is not None:
+        return None
+    if calls:
+        asked = all(call.result is not None or call.stage == "asked" for call in calls)
+        return Wait() if asked else None
+    return Wait() if not view.talk.unheard and is_last_word(view) else None

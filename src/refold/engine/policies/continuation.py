@@ -17,9 +17,14 @@ CALL_CUT = (
     "none was run. Call again, in smaller pieces.</reminder>"
 )
 
+CODE_CUT = (
+    "<reminder>The output limit cut your answer off, so none of its code was run. Write "
+    "it again, in smaller pieces.</reminder>"
+)
 
-def joined_up(times: int = 3) -> Policy:
-    """Ask for more, up to `times` in a row."""
+
+def joined_up(times: int = 3, *, code: bool = False) -> Policy:
+    """Ask for more, up to `times` in a row. With `code`, calls stand in the words."""
 
     def continuation(view: View) -> EndTurn | Note | None:
         turn = view.turn
@@ -28,6 +33,8 @@ def joined_up(times: int = 3) -> Policy:
         if turn.cut > times:
             reason = f"the output limit cut the answer off {turn.cut} times in a row"
             return EndTurn("failed", f"{reason}; continue goes on")
+        if code:
+            return Note(CODE_CUT)
         return Note(WORDS_CUT if turn.last.message.text else CALL_CUT)
 
     return continuation

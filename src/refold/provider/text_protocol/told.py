@@ -7,7 +7,7 @@ many models refuse anything else: neighbours of one speaker become one message.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -39,10 +39,48 @@ Its result comes in the next message. There are no other tools. When the task is
 _SHAPE = "The words of your last answer are JSON that matches this schema: "
 
 
+class Way(Protocol):
+    """How tools, calls and what came of them are written.
+
+    `ending` is all of the tools that the words of a talk depend on. `call` gives "" for
+    one that stands in the words of its answer already.
+    """
+
+    no_calls: str  # told to a model that may call nothing now
+
+    def system(self, request: Request) -> str: ...
+    def ending(self, tools: Iterable[ToolSpec]) -> str: ...
+    def call(self, call: ToolCall) -> str: ...
+    def result(self, result: ToolResult, call: ToolCall | None) -> str: ...
+    def after_results(self, ending: str) -> str: ...
+
+
+class InTags:
+    """Calls are JSON in a tag, and so are results."""
+
+    no_calls = NO_CALLS
+
+    def system(self, request: Request) -> str:
+        return system_text(request)
+
+    def ending(self, tools: Iterable[ToolSpec]) -> str:
+        return _ending(tools)
+
+    def call(self, call: ToolCall) -> str:
+        return "" if call.wire == WIRE else call_text(call)
+
+    def result(self, result: ToolResult, call: ToolCall | None) -> str:
+        return _told_back(result, call)
+
+    def after_results(self, ending: str) -> str:
+        return _NEXT.format(end=ending)
+
+
 class Told:
     """Renders requests. Keeps what it has made of the talk, and of the tools."""
 
-    def __init__(self) -> None:
+    def __init__(self, way: Way | None = None) -> None:
+        self._way = way or InTags()
         self._groups: list[_Group] = []
         self._asked = Request(Log())
         self._system = self._end = ""
@@ -52,15 +90,15 @@ class Told:
         asked = self._asked
         same = asked.system == request.system and asked.schema == request.schema
         if not (same and asked.tools == request.tools):
-            self._system = system_text(request)
-            end = _ending(request.tools)
+            self._system = self._way.system(request)
+            end = self._way.ending(request.tools)
             if end != self._end:
                 self._end = end
                 self._groups.clear()
         self._asked = request
         messages = self._messages(request.messages)
         if request.tools and request.tool_choice == "none":
-            messages = _with_note(messages)
+            messages = _with_note(messages, self._way.no_calls)
         held = request.tools and request.tool_choice == "auto"
         return replace(
             request,
@@ -104,14 +142,15 @@ class Told:
             match part:
                 case Text(text) if text.strip():
                     yield Text(text.strip())
-                case ToolCall(wire=wire) if wire != WIRE:
-                    yield Text(call_text(part))
+                case ToolCall() if words := self._way.call(part):
+                    yield Text(words)
                 case ToolResult(call_id):
-                    yield Text(_told_back(part, before.get(call_id)))
+                    yield Text(self._way.result(part, before.get(call_id)))
                 case _:
                     pass
-        if message.role == "tool":
-            yield Text(_NEXT.format(end=self._end))
+        next_ = self._way.after_results(self._end)
+        if message.role == "tool" and next_:
+            yield Text(next_)
         elif message.role == "user" and not (message.text.strip() or message.pictures):
             yield Text("(no words)")  # or two answers would follow each other
         yield from message.pictures
@@ -139,7 +178,7 @@ def system_text(request: Request) -> str:
     if not request.tools:
         return request.system
     how = _HOW.format(
-        tools="\n".join(line for tool in request.tools for line in _lines(tool)),
+        tools="\n".join(line for tool in request.tools for line in tool_lines(tool)),
         example=f'{{"name": "{EXAMPLE.name}", "arguments": {EXAMPLE.arguments}}}',
         end=_ending(request.tools),
     )
@@ -211,8 +250,8 @@ def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
 
 
-def _with_note(messages: Log[Spoken]) -> Log[Spoken]:
-    note = Text(NO_CALLS)
+def _with_note(messages: Log[Spoken], words: str) -> Log[Spoken]:
+    note = Text(words)
     if messages and messages[-1].message.role == "user":
         last = messages[-1]
         parts = _joined((*last.message.parts, note))
@@ -221,7 +260,8 @@ def _with_note(messages: Log[Spoken]) -> Log[Spoken]:
     return messages.plus(Spoken(0, Message("user", (note,))))
 
 
-def _lines(tool: ToolSpec) -> Iterator[str]:
+def tool_lines(tool: ToolSpec) -> Iterator[str]:
+    """What a tool takes and does: a line of it, and one for each argument."""
     schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
     properties: dict[str, Any] = schema.get("properties", {})
     needed = schema.get("required", [])

@@ -1,0 +1,94 @@
+"""How long code waits for many models that answer in 100 ms each, fifty at once.
+
+The measure is what it would take if nothing but the models took any time. The first way
+asks them all in one call, the second in calls of fifty, each of which waits for its last.
+
+Usage: python -m bench.leaves [--leaves 1000]
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+import anyio
+
+from bench import table
+from refold.agents.profile import Leash
+from refold.engine.world import Aide, World
+from refold.journal.home import Home
+from refold.provider.port import Delta, Done, Request, TextDelta
+from refold.rlm.leaves import Leaves
+from refold.rlm.question import Question
+from refold.rlm.rate import Rate
+from refold.rlm.within import Within
+from refold.session.recorder import Recorder
+from refold.testing.scripted import ScriptedProvider
+from refold.values.usage import Usage
+
+SECONDS = 0.1
+AT_ONCE = 50
+
+
+class Answering:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        await anyio.sleep(SECONDS)
+        yield TextDelta("yes")
+        yield Done(Usage(fresh=100, output=1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--leaves", type=int, default=1_000)
+    report(parser.parse_args().leaves)
+
+
+def report(many: int) -> None:
+    ideal = many / AT_ONCE * SECONDS
+    waits = [("nothing but the waiting", anyio.run(_waiting, many))]
+    waits.append(("one call", anyio.run(_asking, [many])))
+    waits.append((f"calls of {AT_ONCE}", anyio.run(_asking, [AT_ONCE] * (many // AT_ONCE))))
+    table.show(
+        f"{many} models that answer in {SECONDS * 1000:.0f} ms, {AT_ONCE} at once",
+        ["time", "of ideal"],
+        [("ideal", table.ms(ideal), table.times(ideal, ideal))]
+        + [(name, table.ms(took), table.times(took, ideal)) for name, took in waits],
+    )
+
+
+async def _waiting(many: int) -> float:
+    slots = anyio.CapacityLimiter(AT_ONCE)
+
+    async def wait() -> None:
+        async with slots:
+            await anyio.sleep(SECONDS)
+
+    began = time.perf_counter()
+    async with anyio.create_task_group() as group:
+        for _ in range(many):
+            group.start_soon(wait)
+    return time.perf_counter() - began
+
+
+async def _asking(batches: Sequence[int]) -> float:
+    """On a journal in a file, as a session has it."""
+    leash = Leash(fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120)
+    aide = Aide(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
+    world = World(ScriptedProvider(), aide=lambda: aide)
+    with tempfile.TemporaryDirectory() as home:
+        record = Recorder(Home(Path(home)).store("bench"))
+        await record.open()
+        leaves, within = Leaves(record, lambda: world, leash, Rate()), Within("call-0", "")
+        began = time.perf_counter()
+        for batch in batches:
+            asked = [Question(f"text {n}", "Is it?") for n in range(batch)]
+            answers = await leaves.ask_all(asked, within)
+            assert all(answer == "yes" for answer in answers)
+        took = time.perf_counter() - began
+        await record.close()
+    return took
+
+
+if __name__ == "__main__":
+    main()

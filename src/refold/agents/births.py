@@ -1,0 +1,101 @@
+"""How a child comes to be: told of in the journal of its parent, once for a call.
+
+What it is lent is taken from what its parent has, in the same look. What then becomes of
+it is the business of `children`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.agents.profile import Profile
+from refold.agents.purse import portion
+from refold.agents.worktree import Worktrees
+from refold.engine.spending import NOTHING_LEFT, draw
+from refold.engine.world import World
+from refold.errors import BadInput, ToolFailed
+from refold.journal.below import ChildBorn
+from refold.journal.family import Child
+from refold.journal.fold import View
+from refold.journal.used import budget_of
+from refold.session.recorder import Recorder
+from refold.tools.task import Errand
+from refold.values.budget import Estimate
+
+_FIRST = Estimate(0.0, 0)  # what the first call may come to is not known yet
+
+
+class Wish(Struct, frozen=True):
+    """Which child there is to be. `key` and `n` tell those of one call apart."""
+
+    call_id: str
+    errand: Errand
+    key: str = ""
+    n: int = 0
+    attached: str = ""
+
+
+class Births:
+    """Of the children of the session `id_`."""
+
+    def __init__(
+        self,
+        record: Recorder,
+        id_: str,
+        find: Callable[[str], Profile],
+        trees: Worktrees,
+    ) -> None:
+        self._record, self._id, self._find, self._trees = record, id_, find, trees
+
+    async def child(self, wish: Wish, world: World) -> Child:
+        """The child that this wish had, or has now. Raises `ToolFailed`."""
+        found = self._known(wish)
+        while found is None:
+            agent = self._agent(wish.errand)
+            base = await self._trees.base() if wish.errand.worktree else ""
+            news = partial(self._news, wish, agent.name, base, world)
+            if not await self._record.weigh(news, kept=True):
+                await self._draw(world)
+            found = self._known(wish)
+        return found
+
+    def _known(self, wish: Wish) -> Child | None:
+        return self._record.view.family.of_call(wish.call_id, wish.key, wish.n)
+
+    def _news(
+        self, wish: Wish, agent: str, base: str, world: World, view: View
+    ) -> tuple[ChildBorn, ...]:
+        errand, budget = wish.errand, budget_of(view, world.budget)
+        grant = portion(view, budget, _FIRST, lent=world.purse is not None)
+        if grant is None or view.family.of_call(wish.call_id, wish.key, wish.n):
+            return ()
+        born = ChildBorn(
+            view.family.next_name,
+            wish.call_id,
+            agent,
+            errand.task,
+            key=wish.key,
+            n=wish.n,
+            level=errand.level,
+            beside=errand.beside,
+            grant=grant,
+            attached=wish.attached,
+            title=errand.title,
+        )
+        if not base:
+            return (born,)
+        tree = self._trees.named(self._id, born.child, base)
+        where = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
+        return (where,)
+
+    async def _draw(self, world: World) -> None:
+        if not await draw(_FIRST, world.budget, world.purse, self._record):
+            raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
+
+    def _agent(self, errand: Errand) -> Profile:
+        try:
+            return self._find(errand.agent)
+        except BadInput as error:
+            raise ToolFailed(f"{error}.") from error

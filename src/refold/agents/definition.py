@@ -1,0 +1,281 @@
+"""What somebody wrote about an agent, as a profile. Pure.
+
+The fields are refold's, and those of Claude Code's agents by their names there. A field
+can only narrow: nothing written here allows a call, and nothing chooses a mode in which
+more runs unasked. Where definitions lie and how they are read is `files`' business.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Literal, cast, get_args
+
+from msgspec import Struct
+
+from refold.agents.profile import EVERY, LOOKING, Acting, Bounds, Profile, Role, Use
+from refold.errors import BadInput
+from refold.permissions.families import COMMANDS, EDITS, LOOKS, is_elsewhere, ours
+from refold.place.names import escaped
+from refold.tools.task import NAME as TASK
+from refold.values.tools import Effect
+from refold.values.unseen import seen
+
+_NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
+_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 600
+# What others call a field, by what it is called here.
+_ALSO = {
+    "when_to_use": "description", "active": "tools", "allowed-tools": "tools",
+    "disallowedTools": "without", "maxTurns": "steps", "inject_memory": "memory",
+    "advertise_skills": "skills", "permissionMode": "mode", "read-only": "readonly",
+}  # fmt: skip
+_FIELDS = frozenset((
+    "name", "description", "role", "model", "tools", "deferred", "without", "ask", "deny",
+    "steps", "memory", "skills", "as", "acting", "mode", "effects", "readonly", "version",
+))  # fmt: skip
+_LOOKS_ONLY = frozenset(("color",))  # how others show it
+_ROLES: Mapping[str, Role] = {
+    "haiku": "small", "sonnet": "main", "opus": "big", "inherit": "main",
+}  # fmt: skip
+# Tools that others have in one piece, or cut otherwise.
+_GIVEN = {
+    "Write": ("write_file",), "write": ("write_file",),
+    "Edit": ("edit_file", "multi_edit"), "edit": ("edit_file", "multi_edit"),
+    "MultiEdit": ("multi_edit",), "NotebookEdit": ("notebook_edit",),
+    "Skill": ("list_skills", "read_skill"), "Agent": (TASK,), "agent": (TASK,),
+    "ask_user_question": ("ask_user",),
+}  # fmt: skip
+_WORD = re.compile(r"([^(),]+?)\s*(?:\(([^()]*)\))?")
+_BETWEEN = re.compile(r",(?![^()]*\))")
+_YES, _NO = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off", "none"))
+
+
+class Wrong(Exception):
+    """A definition that cannot be used; the text says why."""
+
+
+class Defined(Struct, frozen=True):
+    """`notes` are what a person has to be told of it: what of the file is not heeded."""
+
+    profile: Profile
+    notes: tuple[str, ...] = ()
+
+
+def defined(
+    written: Mapping[str, object], prompt: str, name: str, known: Collection[str]
+) -> Defined:
+    """The profile. `name` is the file's, `known` are the names of tools. Raises `Wrong`."""
+    return _Reading(written, known).profile(name, seen(prompt).strip())
+
+
+class _Reading:
+    """One definition while it is read."""
+
+    def __init__(self, written: Mapping[str, object], known: Collection[str]) -> None:
+        self._values = {_ALSO.get(key, key): value for key, value in written.items()}
+        self._known, self._notes = known, list[str]()
+        self._ask, self._deny = list[str](), list[str]()
+
+    def profile(self, name: str, prompt: str) -> Defined:
+        effects = self._effects()
+        without = self._without()
+        if not {Effect.CHANGE, Effect.RUN} <= effects:
+            without = (*without, TASK)  # others could do for it what it cannot
+        tools = self._tools("tools", ("*",))
+        deferred = self._tools("deferred", ())
+        self._ask += self._list("ask")
+        self._deny += self._list("deny")
+        found = Profile(
+            name=self._name(name),
+            description=self._description(),
+            prompt=prompt,
+            version=self._count("version"),
+            role=self._role(),
+            tools=tools,
+            deferred=deferred,
+            without=without,
+            effects=effects,
+            ask=tuple(self._ask),
+            deny=tuple(self._deny),
+            bounds=Bounds(steps=self._count("steps")),
+            mode=self._mode(),
+            memory=self._flag("memory", default=True),
+            skills=self._flag("skills", default=True),
+            acting=cast("Acting", self._one_of("acting", get_args(Acting), "native")),
+            use=cast("Use", self._one_of("as", get_args(Use), "both")),
+        )
+        self._check_rules(found)
+        return Defined(found, (*self._notes, *self._unknown()))
+
+    def _name(self, name: str) -> str:
+        text = (self._text("name") or name).strip().casefold()
+        if not _NAME.fullmatch(text) or len(text) > _LONGEST_NAME:
+            raise Wrong(
+                f"the name {escaped(text)[:80]!r} is not of letters a to z, digits and "
+                f"hyphens, {_LONGEST_NAME} at most"
+            )
+        return text
+
+    def _description(self) -> str:
+        words = " ".join(seen(self._text("description")).replace("\\n", " ").split())
+        if not words:
+            raise Wrong("it has no description: say in a sentence what it is for")
+        return words if len(words) <= _LONGEST_DESCRIPTION else _cut(words)
+
+    def _role(self) -> Role:
+        role = self._text("role").strip()
+        if role:
+            return cast("Role", self._one_of("role", get_args(Role), "main"))
+        model = self._text("model").strip()
+        if model in get_args(Role):
+            return cast("Role", model)
+        if model and model.casefold() not in _ROLES:
+            self._notes.append(
+                f"the model {escaped(model)[:80]!r} is not heeded: an agent names a role "
+                "(small, main, big or judge), and the settings say which model that is"
+            )
+        return _ROLES.get(model.casefold(), "main")
+
+    def _effects(self) -> frozenset[Effect]:
+        named = self._list("effects")
+        there = {effect.value: effect for effect in Effect}
+        for word in named:
+            if word not in there:
+                raise Wrong(f"the effect {escaped(word)!r} is none of {', '.join(there)}")
+        given = frozenset(there[word] for word in named) if named else EVERY
+        return given & LOOKING if self._flag("readonly", default=False) else given
+
+    def _tools(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        if key not in self._values:
+            return default
+        found = list[str]()
+        for written in self._list(key):
+            name, inside = _parts(written)
+            names = _GIVEN.get(name, (ours(name),))
+            if not any(self._is_tool(each) for each in names) and not is_elsewhere(name):
+                self._notes.append(f"{self._no_tool(name)}, so it is not given it")
+            if inside:
+                self._notes.append(
+                    f"{escaped(written)[:80]!r} is heeded as a rule that asks: to have "
+                    "some calls run unasked is for your own rules"
+                )
+                self._ask += names
+            found += names
+        return tuple(dict.fromkeys(found))
+
+    def _without(self) -> tuple[str, ...]:
+        found = list[str]()
+        for written in self._list("without"):
+            name, inside = _parts(written)
+            if not self._named(name):  # it would take nothing away, and nobody would notice
+                raise Wrong(f"without: {self._no_tool(name)}")
+            if inside:
+                self._deny.append(written)
+            else:
+                found += _family(name, self._known)
+        return tuple(dict.fromkeys(found))
+
+    def _mode(self) -> Literal["", "plan"]:
+        mode = self._text("mode").strip()
+        if mode == "plan":
+            return "plan"
+        if mode not in ("", "default"):
+            self._notes.append(
+                f"the mode {escaped(mode)[:40]!r} is not heeded: plan is the only one that "
+                "an agent may choose, how much runs unasked is yours to say"
+            )
+        return ""
+
+    def _check_rules(self, found: Profile) -> None:
+        try:
+            rules = found.rules
+        except BadInput as error:
+            raise Wrong(str(error)) from error
+        for rule in rules:
+            if not self._named(rule.tool):
+                raise Wrong(f"the rule {str(rule)!r}: {self._no_tool(rule.tool)}")
+
+    def _unknown(self) -> tuple[str, ...]:
+        """One sentence for all fields that mean nothing here."""
+        there = [key for key in self._values if key not in _FIELDS | _LOOKS_ONLY]
+        if not there:
+            return ()
+        named = ", ".join(escaped(key)[:40] for key in there[:8])
+        more = f" and {len(there) - 8} more" if len(there) > 8 else ""
+        return (f"{named}{more}: not heeded, refold knows no such field",)
+
+    def _named(self, name: str) -> bool:
+        known = any(self._is_tool(each) for each in _GIVEN.get(name, (ours(name),)))
+        return known or is_elsewhere(name)
+
+    def _is_tool(self, name: str) -> bool:
+        return any(fnmatchcase(tool, name) for tool in self._known)
+
+    def _no_tool(self, name: str) -> str:
+        near = get_close_matches(name.casefold(), list(self._known), 1, 0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"there is no tool {escaped(name)[:60]!r}{hint}"
+
+    def _text(self, key: str) -> str:
+        value = self._values.get(key)
+        if value is None:
+            return ""
+        if isinstance(value, str | int | float):
+            return str(value)
+        raise Wrong(f"{key} is no text")
+
+    def _list(self, key: str) -> tuple[str, ...]:
+        value = self._values.get(key)
+        if value is None:
+            return ()
+        many = _BETWEEN.split(value) if isinstance(value, str) else value
+        if not isinstance(many, list):
+            raise Wrong(f"{key} is no list of words")
+        words = cast("list[object]", many)
+        if not all(isinstance(word, str) for word in words):
+            raise Wrong(f"{key} is no list of words")
+        return tuple(each for word in words if (each := seen(str(word)).strip()))
+
+    def _count(self, key: str) -> int:
+        text = self._text(key).strip()
+        if not text:
+            return 0
+        if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10_000):
+            raise Wrong(f"{key} is no number above 0: {escaped(text)[:40]!r}")
+        return int(text)
+
+    def _flag(self, key: str, *, default: bool) -> bool:
+        value = self._values.get(key, default)
+        if isinstance(value, bool):
+            return value
+        text = str(value).casefold().strip() if isinstance(value, str) else ""
+        if text in _YES or text in _NO:
+            return text in _YES
+        self._notes.append(f"{key} is not heeded: it is either true or false here")
+        return default
+
+    def _one_of(self, key: str, those: tuple[str, ...], default: str) -> str:
+        text = self._text(key).strip() or default
+        if text not in those:
+            raise Wrong(f"{key} is {escaped(text)[:40]!r}, and none of {', '.join(those)}")
+        return text
+
+
+def _parts(written: str) -> tuple[str, str]:
+    """`Bash(git *)` as its name and what stands in the parentheses."""
+    found = _WORD.fullmatch(written)
+    return (found[1], found[2] or "") if found else (written, "")
+
+
+def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
+    """Every tool that can do what the one that somebody named can."""
+    own = ours(name)
+    if own in COMMANDS:
+        return tuple(sorted(COMMANDS))
+    if name in known or own not in EDITS | LOOKS:
+        return _GIVEN.get(name, (own,))
+    return tuple(sorted(EDITS if own in EDITS else LOOKS))
+
+
+def _cut(words: str) -> str:
+    return words[: _LONGEST_DESCRIPTION - 2].rsplit(" ", 1)[0] + " …"

@@ -1,0 +1,170 @@
+"""What passes between a child and its parent while the child works.
+
+Up: what it asks the person, and how far it is. Down: what the person says to that. Each
+way is a look at both views; nothing is remembered here, so after a restart it goes on by
+itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+
+import anyio
+
+from refold.journal.below import ChildAnswered, ChildAsks, ChildEnded
+from refold.journal.events import (
+    Answered,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    Started,
+    Stopped,
+    TurnEnded,
+)
+from refold.journal.fold import View
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.values.live import ChildMoved, from_child
+from refold.values.messages import ToolCall
+
+_BELOW = (
+    Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsks, ChildAnswered, ChildEnded,
+)  # fmt: skip
+_LABEL = 80  # characters
+
+
+class Relay:
+    """Between the session of the child `name`, whose agent is `agent`, and its parent."""
+
+    def __init__(self, name: str, agent: str, child: Session, parent: Recorder) -> None:
+        self._name, self._agent = name, agent
+        self._child, self._parent = child, parent
+        self._wake = anyio.Event()
+
+    async def questions(self) -> None:
+        """Carry questions up and answers down, until this is cancelled."""
+        leave = (self._child.hub.heed(self._below), self._parent.hub.heed(self._above))
+        try:
+            while True:
+                self._wake = anyio.Event()
+                await self._up()
+                await self._down()
+                await self._wake.wait()
+        finally:
+            for each in leave:
+                each()
+
+    async def news(self) -> None:
+        """Tell the parent's watchers what the child says and does, until it is closed."""
+        watch = self._child.hub.watch()
+        self._parent.tell(self._moved("begins"))
+        async with aclosing(watch.frames()) as frames:
+            async for frame in frames:
+                if not isinstance(frame.item, Entry):
+                    self._parent.tell(from_child(self._name, frame.item))
+                elif isinstance(frame.item.event, ModelAnswered):
+                    self._parent.tell(self._moved(_label(frame.item.event)))
+
+    def _below(self, entry: Entry) -> None:
+        if isinstance(entry.event, _BELOW):
+            self._wake.set()
+
+    def _above(self, entry: Entry) -> None:
+        if isinstance(entry.event, ChildAnswered):
+            self._wake.set()
+
+    async def _up(self) -> None:
+        wanted = {asks.id: asks for asks in self._asked()}
+
+        def news(view: View) -> Sequence[Event]:
+            below = f"{self._name}/"
+            here = {a.id: a for a in view.family.asks if a.id.startswith(below)}
+            found = list[Event]()
+            for id_, asks in wanted.items():
+                known = here.get(id_)
+                if known is not None and known.hash == asks.hash:
+                    self._parent.lend(asks.call)
+                elif _answer(view, asks) is None:
+                    self._parent.lend(asks.call)  # whoever is asked sees what will be done
+                    found.append(asks)
+            gone = (id_ for id_ in here if id_ not in wanted)
+            return (*found, *(ChildAnswered(id_, gone=True) for id_ in gone))
+
+        await self._parent.weigh(news, kept=True, by=self._name)
+
+    async def _down(self) -> None:
+        view = self._parent.view
+        for asks in self._asked():
+            said = _answer(view, asks)
+            if said is not None:
+                await self._child.inbox.answer(
+                    asks.id.removeprefix(f"{self._name}/"),
+                    allowed=said.allowed,
+                    reason=said.reason,
+                    answers=said.answers,
+                    hash_=asks.hash,
+                )
+
+    def _asked(self) -> Iterator[ChildAsks]:
+        """What the child and those below it want to know, as the parent says it."""
+        view, name = self._child.view, self._name
+        if view.turn.stopped is not None:
+            return
+        for call in view.talk.asked:
+            yield ChildAsks(
+                f"{name}/{call.call.id}",
+                name,
+                self._agent,
+                self._as_made(call.call),
+                call.reason,
+                call.hash,
+                call.once,
+            )
+        for asks in view.family.asks:
+            yield ChildAsks(
+                f"{name}/{asks.id}",
+                f"{name}/{asks.child}",
+                asks.agent,
+                self._as_made(ToolCall(asks.id, asks.call.name, asks.call.arguments)),
+                asks.reason,
+                asks.hash,
+                asks.once,
+            )
+
+    def _as_made(self, call: ToolCall) -> ToolCall:
+        made = self._child.as_made(call)
+        return ToolCall(f"{self._name}/{call.id}", made.name, made.arguments)
+
+    def _moved(self, label: str) -> ChildMoved:
+        view = self._child.view
+        own, below = view.account.spent, view.account.below
+        spent = own + below
+        title = _title(self._parent.view, self._name)
+        tokens = spent.usage.input + spent.usage.output
+        return ChildMoved(
+            self._name, self._agent, title, own.answers, tokens, spent.cost, label
+        )
+
+
+def _answer(view: View, asks: ChildAsks) -> ChildAnswered | None:
+    """What was said to exactly this, if it was."""
+    for said in reversed(view.family.answered):
+        if said.id == asks.id and not said.gone and said.hash == asks.hash:
+            return said
+    return None
+
+
+def _title(view: View, name: str) -> str:
+    found = view.family.child(name)
+    born = found.born if found else None
+    return (born.title or " ".join(born.task.split())[:60]) if born else ""
+
+
+def _label(answer: ModelAnswered) -> str:
+    """What a child does now, in a few words: its newest call, or what it says."""
+    calls = answer.message.calls
+    if not calls:
+        return " ".join(answer.message.text.split())[:_LABEL]
+    arguments = bytes(calls[-1].arguments).decode(errors="replace")
+    return f"{calls[-1].name} {arguments}"[:_LABEL]

@@ -1,0 +1,183 @@
+"""A git working tree for a child that is to change files apart from its parent's.
+
+It lies below our data directory and has a branch of its own, which begins at the commit
+that is checked out. The person's own working tree, index and branches are never touched;
+no hook, filter or helper program of the repository is run.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.names import escaped
+from refold.place.shadow import git_program
+from refold.prompts.repository import root_of
+
+_SECONDS = 300.0
+_PLAIN = (
+    ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
+    ("core.untrackedCache", "false"), ("protocol.allow", "never"),
+    ("submodule.recurse", "false"), ("gc.auto", "0"), ("maintenance.auto", "false"),
+    ("safe.directory", "*"), ("advice.detachedHead", "false"),
+)  # fmt: skip
+
+
+class Tree(Struct, frozen=True):
+    """`base` is the commit at which its branch begins."""
+
+    directory: str
+    branch: str
+    base: str
+
+
+class Worktrees:
+    """Those of the children of one session, which works in `directory`.
+
+    `place` is where all of them lie; it is made when it is needed. Everything raises
+    `ToolFailed`, in a sentence for the model.
+    """
+
+    def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
+        self._place, self._directory = place, directory
+        self._git, self._path = git_program(environ, (directory,))
+        self._alone = anyio.Lock()
+
+    def named(self, session: str, child: str, base: str) -> Tree:
+        """The tree of a child of this session, there already or not."""
+        root, *above = session.split("/")
+        name = "-".join((*above, child))
+        return Tree(str(self._place / root / name), f"refold/{root}-{name}", base)
+
+    async def base(self) -> str:
+        """The commit that is checked out where the session works."""
+        return await anyio.to_thread.run_sync(self._base)
+
+    async def make(self, tree: Tree, inside: str) -> None:
+        """Let the tree be there, with the directory `inside` it."""
+        async with self._alone:
+            await anyio.to_thread.run_sync(self._make, tree, inside)
+
+    async def removed(self, tree: Tree) -> bool:
+        """Take it away with its branch, if nothing was changed. False: it stays."""
+        async with self._alone:
+            return await anyio.to_thread.run_sync(self._removed, tree)
+
+    def inside(self, tree: Tree) -> str:
+        """Where in the tree a child works: in the same folder of it as its parent."""
+        way = os.path.relpath(os.path.realpath(self._directory), self._root)
+        return os.path.normpath(os.path.join(tree.directory, way))
+
+    @property
+    def _root(self) -> str:
+        return root_of(self._directory)
+
+    def _base(self) -> str:
+        root = self._root
+        if not os.path.lexists(os.path.join(root, ".git")):
+            raise ToolFailed(
+                f"{escaped(self._directory)} is no git repository, so there is no working "
+                "tree to be made of it: call task without worktree."
+            )
+        if not self._git:
+            raise ToolFailed("git is not installed: call task without worktree.")
+        try:
+            return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
+        except ToolFailed as error:
+            raise ToolFailed(
+                f"The repository {escaped(root)} has no commit to begin at: commit first, or "
+                f"call task without worktree. ({error})"
+            ) from error
+
+    def _make(self, tree: Tree, inside: str) -> None:
+        if not os.path.lexists(os.path.join(tree.directory, ".git")):
+            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._run(self._root, "worktree", "prune")
+            known = self._commit(self._root, tree.branch)
+            new = ("--no-track", "-b", tree.branch, tree.directory, tree.base)
+            how = (tree.directory, tree.branch) if known else new
+            self._run(self._root, "worktree", "add", *how)
+        os.makedirs(inside, exist_ok=True)
+
+    def _removed(self, tree: Tree) -> bool:
+        if not os.path.isdir(tree.directory):
+            return True
+        changed = self._run(
+            tree.directory, "status", "--porcelain", "--untracked-files=all"
+        )
+        head = self._commit(tree.directory, "HEAD")
+        branch = self._commit(self._root, tree.branch)
+        if changed.strip() or (head, branch) != (tree.base, tree.base):
+            return False
+        self._run(self._root, "worktree", "remove", "--force", tree.directory)
+        self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tree.base)
+        return True
+
+    def _commit(self, folder: str, name: str) -> str:
+        named = name if name == "HEAD" else f"refs/heads/{name}"
+        try:
+            return self._run(folder, "rev-parse", "--verify", "-q", named).strip()
+        except ToolFailed:
+            return ""
+
+    def _run(self, folder: str, *arguments: str) -> str:
+        filters = self._call(
+            folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
+        )
+        keys = dict.fromkeys(filters.stdout.split("\0"))
+        off = tuple((key, _off(key)) for key in keys if key)
+        done = self._call(folder, off, *arguments)
+        if done.returncode:
+            said = " ".join(done.stderr.split())[:300]
+            raise ToolFailed(f"git {arguments[0]} failed in {escaped(folder)}: {said}")
+        return done.stdout
+
+    def _call(
+        self, folder: str, more: Sequence[tuple[str, str]], *arguments: str
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                (self._git, *arguments),
+                cwd=folder,
+                env=self._environment((*_PLAIN, *more)),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolFailed(
+                f"git could not be run in {escaped(folder)}: {error}"
+            ) from error
+
+    def _environment(self, settings: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+        """Nothing of our own environment: neither settings of git nor keys.
+
+        Settings go in here, where a name may hold any letter: a repository names filters.
+        """
+        given = {"GIT_CONFIG_COUNT": str(len(settings))}
+        for n, (key, value) in enumerate(settings):
+            given |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
+        return {
+            "PATH": self._path,
+            "HOME": "/nonexistent",
+            "LC_ALL": "C",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_OPTIONAL_LOCKS": "0",
+            **given,
+        }
+
+
+def _off(key: str) -> str:
+    """What switches a filter of the repository off: it would run a program."""
+    return "false" if key.endswith(".required") else ""

@@ -1,0 +1,60 @@
+"""`refold agents`: who may work here, where each comes from, and what is wrong."""
+
+import os
+import sys
+from argparse import Namespace
+
+import msgspec
+
+from refold.agents.profile import Profile
+from refold.agents.registry import passed_over, registry
+from refold.cli.out import write
+from refold.cli.standing import here
+from refold.cli.subparsers import Subparsers
+from refold.config.folders import Folders
+from refold.config.paths import paths
+from refold.prompts.repository import root_of
+from refold.tools.builtin import builtin
+from refold.views.cells import cells
+from refold.views.escape import on_one_line
+from refold.workspace import around
+
+_WORKS = {"main": "for you", "child": "for other agents", "both": ""}
+
+
+def add_parser(commands: Subparsers) -> None:
+    parser = commands.add_parser("agents", help="the agents that count in this directory")
+    parser.add_argument("--json", action="store_true", help="as JSON, one a line")
+
+
+def run(found: Namespace) -> int:
+    directory, places = os.path.realpath(here()), paths(os.environ)
+    trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
+    place = around(directory, places, os.environ, trusted=trusted)
+    agents = registry(place, frozenset(tool.spec.name for tool in builtin()))
+    profiles = agents.every()
+    wide = max(cells(each.name) for each in profiles)
+    for each in profiles:
+        write(_document(each) if found.json else _line(each, wide))
+    for problem in (passed_over(place), *agents.problems):
+        if problem:
+            sys.stderr.write(f"refold: {on_one_line(problem)}\n")
+    return 0
+
+
+def _line(profile: Profile, wide: int) -> str:
+    works, where = _WORKS[profile.use], on_one_line(profile.where)
+    about = ", ".join(filter(None, (works and f"works {works}", where)))
+    pad = " " * (wide - cells(profile.name))
+    more = f"  ({about})" if about else ""
+    return f"{profile.name}{pad}  {on_one_line(profile.description)}{more}\n"
+
+
+def _document(profile: Profile) -> str:
+    document = {
+        "name": profile.name, "description": profile.description, "where": profile.where,
+        "as": profile.use, "role": profile.role, "acting": profile.acting,
+        "tools": profile.tools, "deferred": profile.deferred, "without": profile.without,
+        "effects": sorted(effect.value for effect in profile.effects),
+    }  # fmt: skip
+    return msgspec.json.encode(document).decode() + "\n"

@@ -1,0 +1,131 @@
+"""The Python of a session, as settings and its agent have it. Part of the hall.
+
+Most sessions never run any: nothing of `rlm` but its keeper is loaded before code does.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from refold.agents.children import Children
+from refold.agents.profile import Profile
+from refold.config.settings import Python
+from refold.engine.world import World
+from refold.journal.home import Home
+from refold.place.port import Commands
+from refold.rlm.below import Beginning
+from refold.rlm.keeping import Keeper
+from refold.rlm.port import Worker, WorkerLimits
+from refold.rlm.rate import Rate
+from refold.session.recorder import Recorder
+from refold.tools.python import Ran
+
+if TYPE_CHECKING:
+    from refold.rlm.memo import Memo
+    from refold.rlm.repl import Repl
+
+_MIB = 1024**2
+
+
+class Coding(Struct, frozen=True):
+    """What the Python of one start has in common. `kept`: what is remembered of a project."""
+
+    settings: Python
+    commands: Commands
+    directory: str
+    rate: Rate  # shared by all sessions
+    sessions: Callable[[], Home]
+    kept: Path
+
+
+class SessionPython:
+    """Implements `tools.python.Repl` for the session `id_`. Call `at` when a turn begins.
+
+    `begins` are the variables that a child begins with; `depth` counts the code above it.
+    """
+
+    def __init__(
+        self,
+        coding: Coding,
+        record: Recorder,
+        id_: str,
+        children: Children,
+        begins: Beginning,
+        depth: int = 0,
+    ) -> None:
+        self._coding, self._record, self._id = coding, record, id_
+        self._children, self._begins, self._depth = children, begins, depth
+        self._keeper = Keeper(self._workers)
+        self._repls: dict[str, Repl] = {}  # by agent: each has its own leash
+        self._world: World | None = None
+        self._agent: Profile | None = None
+
+    def at(self, world: World, agent: Profile) -> None:
+        """`agent` is as it works under these settings: its leash holds."""
+        self._world, self._agent = world, agent
+
+    def beside(self) -> AbstractAsyncContextManager[None]:
+        """A `World.beside`: the process lives no longer than the turn."""
+        return self._keeper.beside()
+
+    async def run(
+        self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
+    ) -> Ran:
+        return await self._repl().run(call_id, cells, progress)
+
+    def _now(self) -> World:
+        assert self._world is not None  # `at` is called before any call is made
+        return self._world
+
+    def _repl(self) -> "Repl":
+        from refold.rlm.attach import OtherSessions
+        from refold.rlm.of_code import OfCode
+        from refold.rlm.repl import Given, Repl
+
+        assert self._agent is not None
+        agent, coding = self._agent, self._coding
+        if agent.name not in self._repls:
+            given = Given(
+                leash=agent.leash,
+                steps=agent.bounds.steps,
+                memory=coding.settings.memory * _MIB,
+                rate=coding.rate,
+                memo=self._memo(),
+                below=OfCode(self._children),
+                snapshots=OtherSessions(coding.sessions(), self._id),
+                begins=self._begins,
+                depth=self._depth,
+            )
+            repl = Repl(self._record, self._now, self._keeper, given)
+            self._repls[agent.name] = repl
+        return self._repls[agent.name]
+
+    def _memo(self) -> "Memo | None":
+        from refold.rlm.memo import ProjectMemo, SessionMemo
+
+        match self._coding.settings.memo:
+            case "off":
+                return None
+            case "session":
+                return SessionMemo(self._record)
+            case "project":
+                return ProjectMemo(self._coding.kept, self._record)
+
+    @asynccontextmanager
+    async def _workers(
+        self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
+    ) -> AsyncGenerator[Worker]:
+        from refold.rlm.worker import PythonWorkers
+
+        workers = PythonWorkers(self._coding.commands, self._coding.directory)
+        async with workers(limits, functions) as worker:
+            yield worker
+
+
+def memo_directory(data: Path, project: str) -> Path:
+    """Where answers of models are remembered for a project."""
+    return data / "memo" / sha256(project.encode(errors="surrogateescape")).hexdigest()[:16]

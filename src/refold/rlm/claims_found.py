@@ -1,0 +1,192 @@
+"""The claims in an answer: every JSON object in it that has `evidence`, wherever it stands.
+
+Evidence comes as models write it: a map, a line of text "path:12-14: quote", or a list of
+those. What cannot be read is kept as evidence that says nothing; it is never left out.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from refold.values.claims import Claim, Evidence
+
+_LABELS = (
+    "claim", "description", "name", "title", "risk", "statement", "finding", "summary", "text",
+)  # fmt: skip
+_NAMES: Mapping[str, Sequence[str]] = {
+    "path": ("path", "file", "filename", "file_path", "location", "source"),
+    "lines": ("lines", "line", "line_range", "range", "line_number", "line_numbers"),
+    "quote": ("quote", "snippet", "excerpt", "quoted", "text", "content", "output"),
+    "call": ("call", "call_id", "command", "cmd", "tool_call"),
+}
+_STARTS = ("line_start", "start_line", "start", "first")
+_ENDS = ("line_end", "end_line", "end", "last")
+_WRAPPED = ('""', "''", "``", "“”", "‘’", "«»")
+_A_CALL = re.compile(r"(?:child-\d+/)*(?:call-|c)\d+(?:\.\d+)*")
+_LINES = re.compile(r"[Ll]?(\d{1,7})(?:[-–—][Ll]?(\d{1,7}))?")
+_BEGINS = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
+_MOST_BLOCKS = 500  # places in one answer that may begin JSON
+_MOST = 200_000  # values that are looked into
+UNREADABLE = "(the answer speaks of evidence in a form that cannot be read)"
+
+
+def in_answer(answer: str) -> tuple[Claim, ...]:
+    """The claims of an answer, in their order."""
+    found = list[Claim]()
+    for value in _values(answer):
+        for item in _objects(value):
+            if _key(item, "evidence") is not None:
+                found.append(_claim(item, len(found) + 1))
+    if not found and '"evidence"' in answer.casefold():
+        return (Claim(UNREADABLE),)
+    return tuple(dict.fromkeys(found))
+
+
+def evidence_in(given: object) -> tuple[Evidence, ...]:
+    """What a claim gives as its evidence, in whatever form."""
+    if given is None or given in ("", [], {}):
+        return ()
+    if isinstance(given, list):
+        return tuple(_one(part) for part in cast("list[object]", given))
+    return (_one(given),)
+
+
+def _one(given: object) -> Evidence:
+    match given:
+        case str():
+            return _from_text(given)
+        case dict():
+            return _from_map(cast("Mapping[str, Any]", given))
+        case _:
+            return Evidence()  # it says nothing, and is not left out
+
+
+def unwrapped(quote: str) -> str:
+    """`quote` without the quotation marks around all of it."""
+    text = quote.strip()
+    for first, last in _WRAPPED:
+        inner = text[1:-1]
+        if inner and text[0] == first and text[-1] == last and not {first, last} & {*inner}:
+            return inner.strip()
+    return text
+
+
+def _values(answer: str) -> Iterator[object]:
+    """All that the answer is, if that is JSON; else whatever JSON stands in it."""
+    try:
+        yield msgspec.json.decode(answer)
+        return
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        pass
+    decoder, at = json.JSONDecoder(), 0
+    for _ in range(_MOST_BLOCKS):
+        begins = _BEGINS.search(answer, at)
+        if begins is None:
+            return
+        at = begins.end()
+        try:
+            value, at = decoder.raw_decode(answer, at - 1)
+            yield value
+        except (ValueError, RecursionError):  # no JSON after all
+            continue
+
+
+def _objects(value: object) -> Iterator[Mapping[str, Any]]:
+    """Every object in it, the outer before the inner. No recursion: it may be deep."""
+    left, looked_at = [value], 0
+    while left and looked_at < _MOST:
+        looked_at += 1
+        value = left.pop()
+        match value:
+            case dict():
+                item = cast("dict[str, Any]", value)
+                yield item
+                left += [
+                    item[name] for name in reversed(item) if name.casefold() != "evidence"
+                ]
+            case list():
+                left += reversed(cast("list[object]", value))
+            case _:
+                pass
+
+
+def _claim(item: Mapping[str, Any], number: int) -> Claim:
+    texts = (_key(item, name) for name in _LABELS)
+    label = next((t for t in texts if isinstance(t, str) and t.strip()), f"claim {number}")
+    required = _key(item, "required") is True
+    return Claim(label, evidence_in(_key(item, "evidence", "")), required)
+
+
+def _key(item: Mapping[str, Any], name: str, default: object = None) -> Any:
+    if name in item:
+        return item[name] if item[name] is not None else ""
+    return next((v for k, v in item.items() if k.casefold() == name), default)
+
+
+def _from_map(item: Mapping[str, Any]) -> Evidence:
+    texts = {
+        field: next((t for n in names if (t := _as_text(_key(item, n)))), "")
+        for field, names in _NAMES.items()
+    }
+    if not texts["lines"]:
+        ends = [
+            next((t for n in ns if (t := _as_text(_key(item, n)))), "")
+            for ns in (_STARTS, _ENDS)
+        ]
+        texts["lines"] = "-".join(filter(None, ends))
+    if not texts["lines"]:
+        texts["path"], texts["lines"] = _split_lines(texts["path"])
+    changed, nothing = _key(item, "changed") is True, _key(item, "nothing") is True
+    return Evidence(**texts, changed=changed, nothing=nothing)
+
+
+def _as_text(value: object) -> str:
+    match value:
+        case str():
+            return value.strip()
+        case bool():
+            return ""
+        case int():
+            return str(value)
+        case [int() as first]:
+            return str(first)
+        case [int() as first, int() as last]:
+            return f"{first}-{last}"
+        case _:
+            return ""
+
+
+def _from_text(text: str) -> Evidence:
+    """`path:12-14: quote`, `path: quote`, `path:12`, `call-3: quote` or `$ command: quote`."""
+    text = text.strip()
+    head, colon, rest = text.partition(": ")
+    if not colon:
+        head, colon, rest = text.partition(":\n")
+    if not colon and text.endswith(":"):
+        head = text[:-1]
+    quote = unwrapped(rest)
+    if head.startswith("$ "):
+        return Evidence(call=head[2:].strip(), quote=quote)
+    name = unwrapped(head)
+    if _A_CALL.fullmatch(name):
+        return Evidence(call=name, quote=quote)
+    path, lines = _split_lines(name)
+    path = unwrapped(path)
+    if not ("/" in path or "." in path) or path != "".join(path.split()):
+        return Evidence(quote=unwrapped(text))  # names no file
+    return Evidence(path=path, lines=lines, quote=quote)
+
+
+def _split_lines(path: str) -> tuple[str, str]:
+    """`src/a.py:12-14` or `src/a.py#L12` as the path and the lines."""
+    for mark in ("#", ":"):
+        front, found, back = path.rpartition(mark)
+        if found and front and _LINES.fullmatch(back.strip()):
+            first = front.rpartition(":")  # a column follows the line: only the line counts
+            if mark == ":" and first[0] and first[2].isdecimal() and len(first[2]) < 8:
+                return first[0].strip(), first[2]
+            return front.strip(), back.strip()
+    return path, ""

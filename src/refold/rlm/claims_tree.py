@@ -1,0 +1,56 @@
+"""The journals that a session's claims are held against: its own, and its children's.
+
+Read as they lie on the disk, without a pen, while somebody may be writing. Only children
+that a journal tells of are looked for.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from refold.errors import JournalError
+from refold.journal.below import ChildBorn
+from refold.journal.blobs import Blobs
+from refold.journal.disk import Disk
+from refold.journal.events import Entry
+from refold.journal.home import CHILDREN
+from refold.journal.tree_files import entries_in
+from refold.rlm.claims_seen import Record
+
+_NAME = re.compile(r"child-\d{1,6}")
+_DEEPEST = 16
+_MOST = 1_000  # sessions
+
+
+def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[Record]:
+    """Of the session at `path` with these entries, and of all below it."""
+    found = [Record(entries, name, _blobs(path))]
+    left = list(_born(path, entries, name))
+    while left and len(found) < _MOST:
+        below, child = left.pop(0)
+        told, _ = entries_in(below)
+        found.append(Record(told, child, _blobs(below)))
+        if child.count("/") < _DEEPEST:
+            left += _born(below, told, child)
+    return found
+
+
+def _born(path: Path, entries: Sequence[Entry], name: str) -> list[tuple[Path, str]]:
+    children = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
+    return [
+        (path / CHILDREN / child, f"{name}/{child}" if name else child)
+        for child in dict.fromkeys(children)
+        if _NAME.fullmatch(child)
+    ]
+
+
+def _blobs(path: Path) -> Callable[[str], bytes | None]:
+    blobs = Blobs(path, Disk())
+
+    def get(name: str) -> bytes | None:
+        try:
+            return blobs.get(name)
+        except JournalError:
+            return None
+
+    return get

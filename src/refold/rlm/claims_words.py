@@ -1,0 +1,41 @@
+"""Does a claim say that something passes? The one thing about its meaning that is looked at.
+
+An exit code tells failure whatever the quote. Where the words may be meant either way, that
+is said, and the check draws no conclusion from them.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+Says: TypeAlias = Literal["passes", "fails", "unclear", ""]
+
+_LONGEST = 2_000  # characters that are looked at
+_A_FEW = r"(?:\w+ ){0,3}"
+_FAILS = r"(?:fail(?:s|ed|ing|ures?)?|errors?|errored|broken|breaks|red)"
+_PASSES = (
+    r"(?:pass(?:es|ed|ing)?(?! (?:to|as|in|by|through|on|into|from|along|via|it|itself)\b)"
+    r"|succeed(?:s|ed|ing)?|success(?:ful|fully)?|green|exit(?:s|ed)?(?: (?:code|status|with))* 0)"
+)
+_PLAINLY_FAILS = re.compile(rf"\b[1-9]\d* {_A_FEW}{_FAILS}\b")
+_NO_FAILURE = re.compile(
+    rf"\b(?:no|zero|0|without|nothing|none|never|nor) {_A_FEW}{_FAILS}\b"
+    rf"|\b(?:not|n't|doesn t|don t|didn t) {_A_FEW}{_FAILS}\b"
+)
+_NO_PASS = re.compile(
+    rf"\b(?:no|not|none|never|cannot|nothing|doesn t|don t|didn t|won t|isn t|fails? to|failed to)"
+    rf" {_A_FEW}{_PASSES}\b"
+)
+
+
+def says(claim: str) -> Says:
+    """What the words of a claim say of a run."""
+    text = " ".join(re.sub(r"[^\w ]+", " ", claim[:_LONGEST].casefold()).split())
+    if _PLAINLY_FAILS.search(text):
+        return "fails"
+    text, no_failures = _NO_FAILURE.subn(" ", text)
+    text, no_passes = _NO_PASS.subn(" ", text)
+    good = bool(no_failures) or bool(re.search(rf"\b{_PASSES}\b", text))
+    bad = bool(no_passes) or bool(re.search(rf"\b{_FAILS}\b|\bexcept\b", text))
+    if good and bad:
+        return "unclear"
+    return "passes" if good else ("fails" if bad else "")

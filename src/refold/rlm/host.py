@@ -1,0 +1,245 @@
+"""The functions that code finds besides Python's own: each is done here, in the host.
+
+For one call of the tool `python`. What a model is asked says `leaves`, how a child is
+opened the port `Below`; the tools of refold go through the seam, with its rules and its
+questions to the person.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol, cast
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.agents.profile import Leash
+from refold.engine.within import call_within, key_of
+from refold.engine.world import World
+from refold.errors import BadInput, RefoldError, ToolFailed
+from refold.journal.used import budget_of, used
+from refold.rlm.below import Beginning, Below
+from refold.rlm.leaves import LeafFailed, Leaves
+from refold.rlm.port import HostFailed
+from refold.rlm.question import Question, as_text, question, replaced, shape_of
+from refold.rlm.within import Journal, Within
+from refold.tools.python import NAME
+from refold.tools.task import Report
+from refold.values.schema import value_in
+
+FAILED = "__failed__"  # marks the slot of a list in which nothing came
+PARAMETERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "lm": ("input", "query", "schema"),
+        "map_lm": ("inputs", "query", "schema"),
+        "rlm": ("task", "context"),
+        "map_rlm": ("tasks", "shared"),
+        "attach_rlm": ("session", "task", "turn"),
+        "budget": (),
+    }
+)
+_MAY_BE_LEFT_OUT = frozenset({"schema", "context", "shared", "turn"})
+
+
+class Snapshots(Protocol):
+    """The variables of other sessions."""
+
+    async def of(self, named: str) -> tuple[bytes, str]:
+        """Those of ID, or after a turn of it, as ID@3; and the id. Raises `BadInput`."""
+        ...
+
+
+class Means(Struct, frozen=True):
+    """What the functions of a session do their work with. `depth`: code above this code."""
+
+    record: Journal
+    world: Callable[[], World]
+    leash: Leash
+    steps: int
+    leaves: Leaves
+    children: anyio.CapacityLimiter
+    below: Below | None = None
+    snapshots: Snapshots | None = None
+    depth: int = 0
+
+
+def functions(world: World) -> Mapping[str, tuple[str, ...]]:
+    """The tools of refold, with their parameters. None hides a primitive."""
+    return {
+        tool.spec.name: tuple(tool.arguments.__struct_fields__)
+        for tool in world.tools
+        if tool.spec.name not in (NAME, *PARAMETERS)
+    }
+
+
+class HostSide:
+    """Called for each call that code makes; several may be under way."""
+
+    def __init__(self, means: Means, within: Within, progress: Callable[[str], None]):
+        self._means, self._within, self._progress = means, within, progress
+        self._own: Mapping[str, Callable[..., Awaitable[object]]] = {
+            "lm": self._lm,
+            "map_lm": self._map_lm,
+            "rlm": self._rlm,
+            "map_rlm": self._map_rlm,
+            "attach_rlm": self._attach_rlm,
+            "budget": self._budget,
+        }
+
+    async def __call__(self, name: str, arguments: Mapping[str, object]) -> object:
+        own = self._own.get(name)
+        if own is None:
+            return await self._tool(name, arguments)
+        _check(name, arguments)
+        try:
+            return await own(**arguments)
+        except HostFailed:
+            raise
+        except RefoldError as error:
+            raise HostFailed(f"{name}: {error}") from error
+
+    async def _lm(self, input: object, query: object, schema: object = None) -> object:
+        asked = question(input, query, schema)
+        return _value(await self._means.leaves.ask(asked, self._within), asked)
+
+    async def _map_lm(self, inputs: object, query: object, schema: object = None) -> object:
+        items = self._items("map_lm", inputs)
+        first = question(None, query, None)
+        shape = None if schema is None else shape_of(schema)
+        asked = [Question(as_text(item), first.query) for item in items]
+        if shape is not None:
+            asked = [replaced(each, shape) for each in asked]
+        found = await self._means.leaves.ask_all(asked, self._within)
+        return [_slot(answer, each) for answer, each in zip(found, asked, strict=True)]
+
+    async def _rlm(self, task: object, context: object = None) -> object:
+        values = {} if context is None else {"context": context}
+        return await self._child("rlm", task, Beginning(values))
+
+    async def _map_rlm(self, tasks: object, shared: object = None) -> object:
+        items = self._items("map_rlm", tasks)
+        values = {} if shared is None else {"shared": shared}
+        found: list[object] = [None] * len(items)
+
+        async def fill(slot: int) -> None:
+            try:
+                found[slot] = await self._child("map_rlm", items[slot], Beginning(values))
+            except HostFailed as error:
+                found[slot] = {FAILED: str(error)}
+
+        async with anyio.create_task_group() as group:
+            for slot in range(len(items)):
+                group.start_soon(fill, slot)
+        return found
+
+    async def _attach_rlm(
+        self, session: object, task: object, turn: object = None
+    ) -> object:
+        snapshots = self._means.snapshots
+        if not isinstance(session, str) or not isinstance(turn, int | None):
+            raise BadInput("session is the id of one, and turn a number")
+        if snapshots is None:
+            raise BadInput("there are no other sessions here")
+        after = "" if turn is None else f"@{turn}"
+        _, found = await snapshots.of(
+            f"{session}{after}"
+        )  # so that nothing is begun in vain
+        return await self._child("attach_rlm", task, Beginning(attached=f"{found}{after}"))
+
+    async def _child(self, name: str, task: object, begins: Beginning) -> object:
+        below, deepest = self._means.below, self._means.leash.depth
+        if not isinstance(task, str) or not task.strip():
+            raise HostFailed(f"{name}: a task is a text that says what to find out")
+        if below is None or self._means.depth >= deepest:
+            raise HostFailed(
+                f"{name} goes no deeper than {deepest} here: use lm or map_lm, or do it in "
+                "this Python"
+            )
+        given = msgspec.json.encode(begins.values).decode(errors="replace")
+        key = key_of("rlm", task, given, begins.attached)
+        n = self._within.n(key)
+        async with self._means.children:
+            try:
+                report = await below.of_code(self._within.call_id, key, n, task, begins)
+            except ToolFailed as error:
+                raise HostFailed(str(error)) from error
+        return _reported(report)
+
+    async def _budget(self) -> object:
+        """What remains; null is no limit."""
+        view, world, leash = self._means.record.view, self._means.world(), self._means.leash
+        have, now = budget_of(view, world.budget), used(view)
+        return {
+            "dollars": _left(have.dollars, now.dollars),
+            "tokens": _left(have.tokens, now.tokens),
+            "calls": _left(have.calls, now.calls),
+            "seconds": _left(have.seconds, now.seconds),
+            "steps": _left(self._means.steps or None, view.turn.steps),
+            "depth": max(0, leash.depth - self._means.depth),
+            "fan_out": leash.fan_out,
+            "at_once": leash.at_once,
+        }
+
+    async def _tool(self, name: str, arguments: Mapping[str, object]) -> object:
+        world = self._means.world()
+        if name == NAME or world.tool(name) is None:
+            raise HostFailed(f"there is no function {name!r}")
+        key = key_of("tool", name, msgspec.json.encode(arguments).decode())
+        result = await call_within(
+            name,
+            arguments,
+            self._within.call_id,
+            self._within.n(key),
+            world,
+            self._means.record,
+        )
+        if result.failed:
+            raise HostFailed(result.text)
+        return result.text
+
+    def _items(self, name: str, given: object) -> Sequence[object]:
+        most = self._means.leash.fan_out
+        if not isinstance(given, list | tuple):
+            raise HostFailed(f"{name} takes a list, not {type(given).__name__}")
+        items = cast("Sequence[object]", given)
+        if len(items) > most:
+            raise HostFailed(
+                f"{name} takes at most {most} items at once, not {len(items):,}: give them "
+                f"in batches, items[i : i + {most}] for i in range(0, len(items), {most})"
+            )
+        return items
+
+
+def _check(name: str, arguments: Mapping[str, object]) -> None:
+    takes = PARAMETERS[name]
+    for given in arguments:
+        if given not in takes:
+            raise HostFailed(f"{name} has no parameter {given!r}: {', '.join(takes)}")
+    for wanted in takes:
+        if wanted not in arguments and wanted not in _MAY_BE_LEFT_OUT:
+            raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
+
+
+def _slot(answer: str | LeafFailed, asked: Question) -> object:
+    return (
+        {FAILED: str(answer)} if isinstance(answer, LeafFailed) else _value(answer, asked)
+    )
+
+
+def _value(answer: str, asked: Question) -> object:
+    return answer if asked.shape is None else value_in(answer)
+
+
+def _reported(report: Report) -> object:
+    """What a child gave to FINAL: its JSON, or its words."""
+    if report.status != "done":
+        had = f"; it had come to: {report.text[:1_000]}" if report.text else ""
+        raise HostFailed(f"{report.child} is {report.status}: {report.reason}{had}")
+    try:
+        return msgspec.json.decode(report.text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return report.text
+
+
+def _left(have: float | None, gone: float) -> float | None:
+    return None if have is None else max(0, round(have - gone, 6))

@@ -1,0 +1,119 @@
+"""Makes the code of a cell stop: with an exception that comes again until it does.
+
+Where code does not stop all the same, the host ends the process.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+_FIRST, _AGAIN = 0.1, 0.005  # seconds
+_COMING = 10  # more than can come at a time
+
+
+class Stopped(SystemExit):
+    """The cell is to end. It is no error; and of this kind threads end without a word."""
+
+
+class Hunt:
+    """`run` is called in the main thread, where the exceptions come up."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self._running, self._lock = False, threading.Lock()
+        self._cell = 0
+        self._main = threading.main_thread().ident or 0
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    def over(self, work: Callable[[], None]) -> None:
+        """Do the work, up to its end or to where it is stopped. Raises what it raises."""
+        signal.signal(signal.SIGINT, self._signalled)
+        with self._lock:
+            self.why, self._running = "", True
+            self._cell += 1
+        try:
+            work()
+        finally:
+            self._end()
+
+    def stop(self, why: str, *, first: float = 0.0, again: float = 0.25) -> None:
+        """From any thread. A cell that is being stopped already is stopped for that."""
+        with self._lock:
+            if not self._running or self.why:
+                return
+            self.why = why
+        threading.Thread(
+            target=self._hunt, args=(self._cell, first, again), daemon=True
+        ).start()
+
+    def stop_after_all(self, why: str) -> None:
+        """The calling thread ends its work now, and soon the cell does."""
+        here = threading.get_ident() == self._main
+        self.stop(why, first=_FIRST if here else 0.0, again=_AGAIN)
+        if here:
+            _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
+        raise Stopped(why)
+
+    def check(self) -> None:
+        if self._running and self.why:
+            raise Stopped(self.why)
+
+    def _signalled(self, *_: object) -> None:
+        self.check()
+
+    def _hunt(self, cell: int, first: float, again: float) -> None:
+        import ctypes
+
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        time.sleep(first)
+        turn = 0
+        while True:
+            with self._lock:
+                if not self._running or cell != self._cell:
+                    return
+                # What waits in the system hears signals only; and code may have taken
+                # them away from us.
+                if turn % 2 == 0:
+                    signal.pthread_kill(self._main, signal.SIGINT)
+                else:
+                    raise_in(ctypes.c_ulong(self._main), ctypes.py_object(Stopped))
+            turn += 1
+            time.sleep(again)
+
+    def _end(self) -> None:
+        sys.settrace(None)
+        # One that is on its way comes up in here. Taking it back instead would leave a
+        # flag of Python's set for good, with which tracing never ends.
+        for _ in range(_COMING):
+            try:
+                with self._lock:
+                    self._running = False
+                for _ in range(_COMING):
+                    pass
+            except Stopped:
+                continue
+
+
+def _raise_at_next_line(frame: FrameType | None, why: str) -> None:
+    """Code that catches what stops it comes no further than its next line."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        if event == "line":
+            raise Stopped(why)
+        return trace
+
+    while frame:
+        if frame.f_code.co_filename.startswith("<cell "):
+            frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(_no_trace)
+
+
+def _no_trace(frame: FrameType, event: str, argument: object) -> None:
+    """Of functions that begin from now on: tracing must be on for the others."""

@@ -1,0 +1,158 @@
+"""A worker process from its begin to its end: it hears what to do, does it, answers.
+
+The main thread runs code; others hold the socket. Descriptor 0 is the socket when it is
+started, and nothing afterwards.
+"""
+
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+
+from refold.rlm.inside.cells import Cells
+from refold.rlm.inside.hunt import Hunt
+from refold.rlm.inside.link import Link, Message
+from refold.rlm.inside.primitives import Final, HostError, reserved
+from refold.rlm.inside.snapshots import Pairs, keep, restore
+from refold.rlm.inside.space import Space
+from refold.rlm.inside.values import Values
+
+_SOCKET = 200  # the lowest number for it: out of the way
+_LOST = 70
+_NICE = 15
+_ADDRESSES = 4  # times the memory, as reserved and never used addresses: of threads
+
+
+def main() -> None:
+    import fcntl
+
+    number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _SOCKET)
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        Worker(Link(number)).serve()
+    finally:
+        # Threads of the code would keep it alive.
+        os._exit(_LOST)
+
+
+class Worker:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._inbox = SimpleQueue[tuple[Message, bytes]]()
+        self._space, self._hunt, self._values = Space(), Hunt(), Values()
+        self._exit, self._forked = os._exit, False
+        self._link.begin(self._heard)
+        begin, _ = self._inbox.get()
+        self._bounded(begin["memory"])
+        self._cells = Cells(self._space, self._hunt, begin["output"], self._told)
+        self._final = Final(link, self._values, self._hunt, self._cells.so_far)
+        self._space.reserved = reserved(
+            self._space.names, begin["functions"], self._call, self._final
+        )
+        sys.path[:] = list(dict.fromkeys([*sys.path[1:], *begin["paths"], os.getcwd()]))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "refold"]:
+            del sys.modules[name]  # the workspace may hold one
+        os.register_at_fork(after_in_child=self._split_off)
+
+    def serve(self) -> None:
+        self._link.send({"t": "ready"})
+        while True:
+            try:
+                message, blob = self._inbox.get()
+            except BaseException:  # a thread of the code may raise something in here
+                continue
+            answer, blob = self._answer(message, blob)
+            if self._forked:
+                self._exit(0)
+            self._link.send({"t": "done", "id": message["id"], **answer}, blob)
+
+    def _answer(self, message: Message, blob: bytes) -> tuple[Message, bytes]:
+        match message["t"]:
+            case "run":
+                self._final.clear()
+                text, failed = self._cells.run(message["cell"])
+                gc.collect(0)
+                return {"text": text, "failed": failed}, b""
+            case "put":
+                self._space.names[message["name"]] = message["value"]
+                return {}, b""
+            case "keep":
+                return self._keep()
+            case "restore":
+                return self._restore(blob)
+            case _:
+                return {"kept": self._space.typed()}, b""
+
+    def _keep(self) -> tuple[Message, bytes]:
+        found, kept, lost = b"", Pairs(), Pairs()
+
+        def work() -> None:
+            nonlocal found, kept, lost
+            found, kept, lost = keep(self._space, self._cells.count, self._hunt)
+
+        return self._watched(work) or {"kept": kept, "lost": lost}, found
+
+    def _restore(self, blob: bytes) -> tuple[Message, bytes]:
+        kept, lost = Pairs(), Pairs()
+
+        def work() -> None:
+            nonlocal kept, lost
+            self._cells.count, kept, lost = restore(self._space, blob)
+
+        return self._watched(work) or {"kept": kept, "lost": lost}, b""
+
+    def _watched(self, work: Callable[[], None]) -> Message:
+        self._space.put_right()
+        try:
+            self._hunt.over(work)
+        except BaseException as error:  # code runs in there
+            return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
+        finally:
+            self._cells.forget_printed()
+        return {}
+
+    def _heard(self, message: Message, blob: bytes) -> None:
+        if message["t"] == "interrupt":
+            self._hunt.stop(message["why"])
+        else:
+            self._inbox.put((message, blob))
+
+    def _call(self, name: str, arguments: dict[str, object]) -> object:
+        if self._forked:
+            raise HostError(
+                f"{name} works in the worker itself, not in a process beside it."
+            )
+        self._hunt.check()
+        said = self._values.to_json(arguments, name)
+        self._cells.pass_on()
+        reply = self._link.call(name, said)
+        self._hunt.check()
+        if (why := reply.get("error")) is not None:
+            raise HostError(why)
+        return self._values.from_json(reply.get("value"))
+
+    def _told(self, text: str) -> None:
+        if not self._forked:
+            self._link.send({"t": "printed", "text": text})
+
+    def _split_off(self) -> None:
+        self._forked = True
+        # Many of them would leave no time for whoever is to end them.
+        os.nice(_NICE)
+        self._link.close()
+
+    def _bounded(self, memory: int) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for kind, most in (
+            (resource.RLIMIT_DATA, memory),
+            (resource.RLIMIT_AS, memory * _ADDRESSES),
+        ):
+            with suppress(OSError, ValueError):  # a Mac knows them and keeps none
+                resource.setrlimit(kind, (most, most))
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -1,0 +1,128 @@
+"""Lines of text with their numbers, and where in them a quote stands word for word.
+
+White space counts as one blank, wherever it is and however much; nothing else is let off.
+A quote begins and ends where words do. No patterns: what a model wrote is only ever
+looked for as it stands.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from unicodedata import normalize
+
+from refold.values.clean import clean
+
+LEAST = 8  # letters and digits of a quote that can be told from chance
+_MOST_WORK = 5_000_000  # characters compared for a quote that occurs again within words
+_GAP = "\0"  # lines are missing here: no quote reaches across
+_WIDE = "\u2e80"  # from here on one letter is a syllable or a word
+
+
+class Place(NamedTuple):
+    """The lines that a quote stands on."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"line {self.first}"
+        return f"lines {self.first}-{self.last}"
+
+
+class Passage:
+    """Build it with `passage` or `numbered`."""
+
+    def __init__(self, text: str, starts: Sequence[int], numbers: Sequence[int]) -> None:
+        self._text, self._starts, self._numbers = text, starts, numbers
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def places(self, quote: str, within: Place | None = None, most: int = 3) -> list[Place]:
+        """Where `quote` (`bare`) stands, or begins `within`. The first ones only."""
+        found, at, work = list[Place](), self._start(within), 0
+        end = self._end(within) + len(quote)
+        while len(found) < most and work < _MOST_WORK:
+            work += len(quote) + 1_000
+            at = self._text.find(quote, at, end) if quote and _GAP not in quote else -1
+            if at < 0:
+                break
+            if self._whole_words(at, at + len(quote)):
+                found.append(Place(self._line(at), self._line(at + len(quote) - 1)))
+            at += 1
+        return found
+
+    def holds(self, quote: str) -> bool:
+        return bool(self.places(quote, most=1))
+
+    def is_a_line(self, quote: str) -> bool:
+        """Is there a line with these words and no others?"""
+        for place in self.places(quote, most=20):
+            at = bisect_right(self._numbers, place.first) - 1
+            last = at + 1 == len(self._starts)
+            end = len(self._text) if last else self._starts[at + 1] - 1
+            if self._text[self._starts[at] : end].rstrip(f" {_GAP}") == quote:
+                return True
+        return False
+
+    def _start(self, within: Place | None) -> int:
+        if within is None:
+            return 0
+        at = bisect_right(self._numbers, within.first - 1)
+        return self._starts[at] if at < len(self._starts) else len(self._text)
+
+    def _end(self, within: Place | None) -> int:
+        """After the last place where a quote may begin."""
+        if within is None:
+            return len(self._text)
+        at = bisect_right(self._numbers, within.last)
+        return self._starts[at] - 1 if at < len(self._starts) else len(self._text)
+
+    def _line(self, at: int) -> int:
+        return self._numbers[bisect_right(self._starts, at) - 1]
+
+    def _whole_words(self, start: int, end: int) -> bool:
+        text = self._text
+        before = text[start - 1 : start] if start else ""
+        cut_before = _in_word(before) and _in_word(text[start])
+        return not (
+            cut_before or (_in_word(text[end - 1]) and _in_word(text[end : end + 1]))
+        )
+
+
+def numbered(rows: Iterable[tuple[int, str]]) -> Passage:
+    """Of lines with their numbers, in their order; where one is missing is a gap."""
+    pieces, starts, numbers = list[str](), list[int](), list[int]()
+    at, before = 0, None
+    for number, line in rows:
+        if before is not None and number != before + 1:
+            pieces.append(_GAP)
+            at += 2
+        before = number
+        if words := bare(line):
+            pieces.append(words)
+            starts.append(at)
+            numbers.append(number)
+            at += len(words) + 1
+    return Passage(" ".join(pieces), starts, numbers)
+
+
+def passage(text: str) -> Passage:
+    """Of a whole text, LF alone."""
+    return numbered(enumerate(text.split("\n"), 1))
+
+
+def bare(quote: str) -> str:
+    """The words with one blank between them, letters in their one usual form."""
+    return " ".join(normalize("NFC", clean(quote)).split())
+
+
+def weight(quote: str) -> int:
+    """How many letters and digits there are to know it by."""
+    return sum(1 + (letter >= _WIDE) for letter in quote if letter.isalnum())
+
+
+def _in_word(letter: str) -> bool:
+    # Scripts without blanks between words have no ends of words to be seen.
+    return (letter.isalnum() and letter < _WIDE) or letter == "_"

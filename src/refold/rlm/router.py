@@ -1,0 +1,98 @@
+"""Flat or recursive: is one plain call enough for this question about this material? Pure.
+
+It asks no model, so it costs nothing, and it only looks at words: those of English. What
+it does not know counts as a lookup. Whoever knows better says `--flat` or `--rlm`.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Way: TypeAlias = Literal["flat", "recursive"]
+
+PART = 3  # a flat call gets at most one part in so many of the window
+# What a model takes in at a glance, whatever is asked.
+_PAGE, _FILES = 2_000, 10  # tokens, files
+
+# What asks for something over all of the material. A model that reads it guesses; code
+# counts.
+_OVER_ALL = re.compile(
+    r"""
+    \b how \s+ (?:many|often|frequently) \b
+  | \b (?:count|tally|enumerate|rank|sort|deduplicate|aggregate|cross-?reference) \b
+  | \b (?:number|percentage|percent|proportion|share|fraction|frequency|distribution
+        |breakdown|histogram) \s+ of \b
+  | \b (?:totals?|sum \s+ of|sums|average|mean \s+ (?:of|value)|median|maximum|minimum) \b
+  | \b (?:most|least) \s+ (?:common|frequent|often|popular|active|used|mentioned|cited) \b
+  | \b the \s+ (?:most|least) \s* (?:[?.,;!]|$)
+  | \b the \s+ (?:long|short|larg|small|bigg|high|low|old|new|fast|slow|cheap|heavi)est \b
+  | \b (?:ever|extract) \b | \b which \s+ (?:ones? \s+)? of \s+ (?:the|these|those|my) \b
+  | \b (?:all|every|each|any) \s+ (?:of \s+)? (?:the \s+)? \w+
+  | \b (?:both|pairs?|pairwise|duplicates?|duplicated|overlap|overlaps|in \s+ common
+        |in \s+ more \s+ than \s+ one|appears? \s+ (?:twice|in \s+ both)|never|nowhere
+        |not \s+ (?:mentioned|used) \s+ anywhere|missing \s+ from) \b
+  | \b per \s+ (?!cent\b) \w+ | \b group(?:ed)? \s+ by \b
+  | \b (?:top|first|last|largest|biggest|smallest|longest|highest|lowest)
+        \s+ (?:\d+|two|three|four|five|ten) \b
+  | \b (?:compare|contradict|conflict|join|match) \b .* \b (?:across|between|with) \b
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+# What only sounds like it: what has to be read and told, a property of one thing, so many
+# things that the text itself says how many.
+_LOOKUP = re.compile(
+    r"""
+    \b how \s+ (?:many|much) \s+ [\w\s-]{1,40}? \s+ (?:does|do|did|has|had|can) \s+
+        (?:the|a|an|this|that|its?|he|she|they|we|you) \b
+  | ^ \W* (?:explain|describe|translate|summari[sz]e|why) \b
+  | ^ \W* how \s+ (?:does|do|did|is|are|can|could|should|would|was|were) \b
+  | ^ \W* what \s+ (?:does|do|did) \b .* \b (?:say|know|think|mean|believe|claim|want) \b
+  | \b (?:list|name|give|what \s+ are|which \s+ are) \s+ (?:me \s+)? (?:the \s+)?
+        (?:two|three|four|five|\d) \s+ \w+
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class Size(Struct, frozen=True):
+    """Of the material, and the window of the model that would read it. In tokens."""
+
+    tokens: int
+    files: int
+    window: int
+
+
+class Route(Struct, frozen=True):
+    """`reason` is a sentence without its capital, for a person."""
+
+    way: Way
+    reason: str
+
+
+def route(question: str, size: Size) -> Route:
+    """The cheaper of the ways that can be right."""
+    much = f"about {size.tokens:,} tokens"
+    if size.tokens * PART > size.window:
+        return Route(
+            "recursive",
+            f"{much} are more than a third of the window of {size.window:,}",
+        )
+    if size.tokens <= _PAGE and size.files <= _FILES:
+        return Route("flat", f"{much} are read at a glance")
+    asked = over_all(question)
+    if asked:
+        return Route(
+            "recursive",
+            f"{asked!r} asks for something over all of the material ({much}), which code "
+            "finds exactly and a reader guesses",
+        )
+    return Route("flat", f"{much} fit, and the question asks for one thing")
+
+
+def over_all(question: str) -> str:
+    """The words that ask for something over all of the material, or ""."""
+    if _LOOKUP.search(question):
+        return ""
+    found = _OVER_ALL.search(question)
+    return " ".join(found[0].split())[:60] if found else ""

@@ -1,0 +1,292 @@
+"""The host's side of a worker: tells it what to do, keeps its time, answers its calls.
+
+It keeps the promises of `port.Workers`. What runs inside is `inside/`, the process is
+`process`'s; what the functions of the host do, and what becomes of snapshots, is the
+repl's business.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from refold.errors import first
+from refold.place.port import Commands
+from refold.rlm.frames import (
+    LONGEST_BLOB,
+    Called,
+    Done,
+    Finaled,
+    FromWorker,
+    Pairs,
+    Printed,
+)
+from refold.rlm.port import Cell, Host, HostFailed, Kept, Worker, WorkerLimits, WorkerLost
+from refold.rlm.process import Process
+
+PRIMITIVES = ("lm", "map_lm", "rlm", "map_rlm", "attach_rlm", "budget")
+
+_GRACE = 2.0  # seconds for code that is told to stop
+_AT_ONCE = 1_000  # calls of one cell that may be under way
+_IN_ALL = 100_000  # calls of one cell
+_MOST, _NAME, _ABOUT = 10_000, 200, 500  # variables; characters of one, and about it
+_SLACK = 500  # characters that an observation may be longer than was asked
+_SHORTEST = 0.01  # seconds between two looks at the clock
+
+
+class PythonWorkers:
+    """`cwd` is the directory that code finds itself in."""
+
+    def __init__(self, commands: Commands, cwd: str) -> None:
+        self._commands, self._cwd = commands, cwd
+
+    def __call__(
+        self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
+    ) -> AbstractAsyncContextManager[Worker]:
+        return self._open(limits, functions)
+
+    @asynccontextmanager
+    async def _open(
+        self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
+    ) -> AsyncGenerator[Worker]:
+        worker: PythonWorker | None = None
+        try:
+            async with anyio.create_task_group() as group:
+                worker = PythonWorker(limits, group, (*PRIMITIVES, *functions))
+                orders = {"functions": functions, "output": limits.output}
+                await worker.process.begin(self._commands, self._cwd, limits.memory, orders)
+                yield worker
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as several:
+            raise first(several) from None
+        finally:
+            if worker:
+                worker.process.close()
+
+
+class PythonWorker:
+    """One process. Its methods wait for each other."""
+
+    def __init__(
+        self, limits: WorkerLimits, group: TaskGroup, functions: tuple[str, ...]
+    ) -> None:
+        self.process = Process(group, self._heard, self._ended)
+        self._limits, self._group, self._functions = limits, group, frozenset(functions)
+        self._turn = anyio.Lock()
+        self._request = _Request(0)
+        self._request.over.set()
+        self._cell: _Cell | None = None
+
+    async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell:
+        async with self._turn:
+            await self._at_rest()
+            request = self._ask({"t": "run", "cell": cell})
+            running = _Cell(host, progress)
+            try:
+                await self._see_through(running, request)
+            finally:
+                self._cell = None
+                await self._leave(running, request)
+            return self._result(running, request)
+
+    async def _leave(self, cell: "_Cell", request: "_Request") -> None:
+        """There is a result, or nobody wants one any more; code may still be at it."""
+        if request.over.is_set():
+            return
+        if cell.final is not None:
+            self._group.start_soon(self._stop, request, "FINAL was called")
+        else:
+            with anyio.CancelScope(shield=True):
+                await self._stop(request, "the cell was stopped")
+
+    async def put(self, name: str, value: object) -> None:
+        await self._asked({"t": "put", "name": name, "value": value})
+
+    async def keep(self) -> tuple[bytes, Kept]:
+        request = await self._asked({"t": "keep"}, longest=LONGEST_BLOB)
+        return request.blob, request.variables
+
+    async def restore(self, variables: bytes) -> Kept:
+        return (await self._asked({"t": "restore"}, variables)).variables
+
+    async def names(self) -> tuple[tuple[str, str], ...]:
+        return (await self._asked({"t": "names"})).variables.kept
+
+    async def _asked(
+        self, message: Mapping[str, object], blob: bytes = b"", longest: int = 0
+    ) -> "_Request":
+        async with self._turn:
+            await self._at_rest()
+            self.process.frames.longest_blob = longest
+            request = self._ask(message, blob)
+            try:
+                # Code of the variables runs in there, too.
+                with anyio.move_on_after(self._limits.seconds):
+                    await request.over.wait()
+            finally:
+                if not request.over.is_set():
+                    why = f"the variables took more than {self._limits.seconds:g} s"
+                    with anyio.CancelScope(shield=True):
+                        await self._stop(request, why)
+            self.process.check()
+            if request.done.failed:
+                self.process.end(f"The Python worker was ended: {request.done.text}.")
+                self.process.check()
+            return request
+
+    def _ask(self, message: Mapping[str, object], blob: bytes = b"") -> "_Request":
+        self.process.check()
+        self._request = _Request(self._request.id + 1)
+        self.process.tell({**message, "id": self._request.id}, blob)
+        return self._request
+
+    async def _at_rest(self) -> None:
+        """Code that was told to stop may still be at it."""
+        await self._request.over.wait()
+        self.process.check()
+
+    async def _see_through(self, cell: "_Cell", request: "_Request") -> None:
+        """Until there is a result, or the process is gone, or it must be ended."""
+        try:
+            async with anyio.create_task_group() as calls:
+                cell.calls, self._cell = calls, cell
+                while not cell.over.is_set() and not request.over.is_set():
+                    left = self._limits.seconds - cell.spent
+                    if left <= 0:
+                        why = f"the cell ran over {self._limits.seconds:g} s"
+                        await self._stop(request, why)
+                        break
+                    with anyio.move_on_after(max(_SHORTEST, left)):
+                        await cell.over.wait()
+                self._cell = None
+                calls.cancel_scope.cancel()
+        except BaseExceptionGroup as several:
+            raise first(several) from None
+
+    def _result(self, cell: "_Cell", request: "_Request") -> Cell:
+        seconds = cell.spent
+        if cell.final is not None:
+            return Cell(self._cut(cell.text), final=cell.final, seconds=seconds)
+        self.process.check()
+        return Cell(self._cut(request.done.text), request.done.failed, seconds=seconds)
+
+    def _cut(self, text: str) -> str:
+        """It is short already, where it was not written by code."""
+        return text[: self._limits.output + _SLACK]
+
+    async def _stop(self, request: "_Request", why: str) -> None:
+        self.process.tell({"t": "interrupt", "why": why})
+        with anyio.move_on_after(_GRACE):
+            await request.over.wait()
+        if not request.over.is_set():
+            self.process.end(
+                f"The Python worker was ended: {why}, and the code did not stop."
+            )
+
+    def _ended(self) -> None:
+        self._request.over.set()
+        if self._cell:
+            self._cell.over.set()
+
+    def _heard(self, message: FromWorker, blob: bytes) -> None:
+        cell = self._cell
+        match message:
+            case Done(id=number) if number == self._request.id:
+                self._request.done, self._request.blob = message, blob
+                self.process.frames.longest_blob = 0
+                self._request.over.set()
+                if cell:
+                    cell.over.set()
+            case Called():
+                self._called(message, cell)
+            case Printed(text) if cell:
+                cell.progress(self._cut(text))
+            case Finaled(value, text) if cell and cell.final is None:
+                cell.give(_checked(value), text)
+            case _:
+                pass  # from a thread of a cell that is over
+
+    def _called(self, call: Called, cell: "_Cell | None") -> None:
+        if cell is None or cell.calls is None or cell.over.is_set():
+            self._refuse(call, f"{call.name} was called when no cell ran.")
+        elif call.name not in self._functions:
+            self._refuse(call, f"There is no function {call.name!r}.")
+        elif cell.waiting >= _AT_ONCE:
+            self._refuse(call, f"More than {_AT_ONCE:,} calls at a time are too many.")
+        elif cell.called >= _IN_ALL:
+            self._refuse(call, f"More than {_IN_ALL:,} calls in one cell are too many.")
+        else:
+            cell.waits(1)
+            cell.calls.start_soon(self._answer, call, cell)
+
+    async def _answer(self, call: Called, cell: "_Cell") -> None:
+        answered = False
+        try:
+            value = await cell.host(call.name, call.arguments)
+            self.process.tell({"t": "reply", "call": call.call, "value": value})
+            answered = True
+        except HostFailed as failed:
+            self._refuse(call, str(failed))
+            answered = True
+        finally:
+            cell.waits(-1)
+            if not answered:
+                self._refuse(call, f"{call.name} was stopped.")
+
+    def _refuse(self, call: Called, why: str) -> None:
+        self.process.tell({"t": "reply", "call": call.call, "error": why})
+
+
+class _Request:
+    def __init__(self, number: int) -> None:
+        self.id, self.over = number, anyio.Event()
+        self.done, self.blob = Done(number), b""
+
+    @property
+    def variables(self) -> Kept:
+        return Kept(_clipped(self.done.kept), _clipped(self.done.lost))
+
+
+class _Cell:
+    """A cell that runs. Its clock stands still while it waits for the host."""
+
+    def __init__(self, host: Host, progress: Callable[[str], None]) -> None:
+        self.host, self.progress = host, progress
+        self.calls: TaskGroup | None = None
+        self.over = anyio.Event()
+        self.final: Raw | None = None
+        self.text = ""
+        self.waiting = self.called = 0
+        self._spent, self._since = 0.0, time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        running = 0.0 if self.waiting else time.monotonic() - self._since
+        return self._spent + running
+
+    def waits(self, more: int) -> None:
+        self._spent, self._since = self.spent, time.monotonic()
+        self.waiting += more
+        self.called += more > 0
+
+    def give(self, final: Raw, text: str) -> None:
+        self.final, self.text = final, text
+        self.over.set()
+
+
+def _clipped(pairs: Pairs) -> Pairs:
+    return tuple((name[:_NAME], about[:_ABOUT]) for name, about in pairs[:_MOST])
+
+
+def _checked(value: str) -> Raw:
+    """As JSON that is sure to be JSON."""
+    try:
+        return Raw(msgspec.json.encode(msgspec.json.decode(value)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WorkerLost(
+            f"The Python worker gave a final value that is no JSON: {error}."
+        ) from error

@@ -1,0 +1,55 @@
+"""The tool by which an agent says what it found so that anybody can look whether it is so.
+
+What the journal bears out is looked up behind the port, at once: what is wrong can still
+be mended. Nothing that it says is ever evidence itself.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+from msgspec import Meta
+
+from refold.tools.contract import Reply, tool
+from refold.values.claims import Checked, Claim
+from refold.values.control import Claimed
+from refold.values.shown import Note
+from refold.values.tools import Effect
+
+_SHORT = 60  # characters of a claim, to know it by
+
+
+class Checks(Protocol):
+    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+        """What the record of this session has to say of them, in their order."""
+        ...
+
+
+@tool(Effect.SELF)
+async def claim(
+    claims: Annotated[
+        tuple[Claim, ...],
+        Meta(description="a claim made again in the same words replaces the first"),
+    ],
+    *,
+    checks: Checks,
+) -> Reply:
+    """State findings with evidence, checked at once against what was read and run here."""
+    found = await checks.check(claims)
+    taken = tuple(each.claim for each in found if each.state != "contradicted")
+    rows = [_row(number, each) for number, each in enumerate(found, 1)]
+    said = f"claimed {len(taken)} of {len(found)} findings"
+    control = Claimed(taken) if taken else None
+    return Reply("\n".join(rows) or "Nothing was claimed.", (Note(said),), control=control)
+
+
+def _row(number: int, checked: Checked) -> str:
+    words = " ".join(checked.claim.claim.split())
+    name = words if len(words) <= _SHORT else f"{words[: _SHORT - 1]}…"
+    advice = {
+        "contradicted": " Not taken: mend it, or leave it out.",
+        "stale": " Taken; look again, and claim it again.",
+        "unknown": " Taken, but nothing bears it out: give better evidence.",
+        "supported": "",
+    }
+    reason = f"{checked.reason}." if checked.state != "supported" else checked.reason
+    return f"{number}. {name}: {checked.state}, {reason}{advice[checked.state]}"

@@ -1,0 +1,277 @@
+"""What a session did, in its order: asked a model, made calls, had children. Pure.
+
+Read from the entries, once, for a view forgets what is over. A deed without an end is
+under way, or was when its process died: which of the two, `tree.state` says.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.journal.events import (
+    Answered,
+    Asked,
+    CallMade,
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    Judged,
+    ModelAnswered,
+    ModelFailed,
+    Reserved,
+    Settled,
+    Started,
+    Traced,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.values.messages import ToolCall
+from refold.values.usage import Spent, Usage
+
+LEAF = "leaf"
+
+
+class Step(Struct, frozen=True):
+    """The model was asked, and what came of it. `number` counts from 1 in its session."""
+
+    number: int
+    seq: int
+    at: float
+    asked: Asked
+    turn: int = 0
+    end: ModelAnswered | ModelFailed | None = None
+    ended: float | None = None
+    traced: tuple[int, ...] = ()  # which of the calls over the wire, from 1
+
+    @property
+    def id(self) -> str:
+        return f"step-{self.number}"
+
+
+class Made(Struct, frozen=True):
+    """A call of a tool, by the model in its step `step`, or by the code of another call."""
+
+    call: ToolCall
+    seq: int
+    at: float
+    step: int
+    made: CallMade | None = None
+    judged: Judged | None = None
+    answered: Answered | None = None
+    started: float | None = None
+    end: Ended | None = None
+    ended: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+
+class Aside(Struct, frozen=True):
+    """A model asked beside the talk: a leaf, a summary, a look for what to remember."""
+
+    reserved: Reserved
+    seq: int
+    at: float
+    end: Settled | None = None
+    ended: float | None = None
+
+    @property
+    def id(self) -> str:
+        number = self.reserved.leaf or self.seq
+        return f"{self.reserved.purpose}-{number}"
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.reserved.purpose == LEAF
+
+
+class Birth(Struct, frozen=True):
+    """A child was born, and perhaps has ended."""
+
+    born: ChildBorn
+    seq: int
+    at: float
+    end: ChildEnded | None = None
+    ended: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.born.child
+
+
+Deed: TypeAlias = Step | Made | Aside | Birth
+Fate: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
+
+
+class Deeds(Struct, frozen=True):
+    """`seconds` are those of all turns that have ended, `since` when the open one began."""
+
+    every: tuple[Deed, ...] = ()
+    seconds: float = 0.0
+    since: float | None = None
+    last: float = 0.0  # when the newest entry was written
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(each for each in self.every if isinstance(each, Step))
+
+    @property
+    def calls(self) -> tuple[Made, ...]:
+        return tuple(each for each in self.every if isinstance(each, Made))
+
+    @property
+    def leaves(self) -> tuple[Aside, ...]:
+        return tuple(e for e in self.every if isinstance(e, Aside) and e.is_leaf)
+
+    def named(self, name: str) -> Deed | None:
+        """The deed of this id; the newest, if a fork gave it away twice."""
+        return next((each for each in reversed(self.every) if each.id == name), None)
+
+
+class Leaves(Struct, frozen=True):
+    done: int = 0
+    failed: int = 0
+    open: int = 0
+    remembered: int = 0  # of those that are done: nobody had to be asked
+
+    @property
+    def count(self) -> int:
+        return self.done + self.failed + self.open
+
+    def __add__(self, other: "Leaves") -> "Leaves":
+        return Leaves(
+            self.done + other.done,
+            self.failed + other.failed,
+            self.open + other.open,
+            self.remembered + other.remembered,
+        )
+
+
+def leaves(found: Deeds) -> Leaves:
+    every = found.leaves
+    fates = [fate(each) for each in every]
+    remembered = sum(1 for each in every if each.end is not None and each.end.remembered)
+    return Leaves(fates.count("done"), fates.count("failed"), fates.count(""), remembered)
+
+
+def fate(aside: Aside) -> Fate:
+    if aside.end is None:
+        return ""
+    return "failed" if aside.end.failed else "done"
+
+
+def spent_by(deed: Deed) -> Spent:
+    """Of what it used. A call itself uses nothing; a child tells the sum of its own."""
+    match deed:
+        case Step(end=ModelAnswered(usage=usage, cost=cost)):
+            return Spent().plus(usage, cost)
+        case Step(end=ModelFailed(usage=Usage() as usage, cost=cost)):
+            return Spent().plus(usage, cost)
+        case Aside(end=Settled(usage=Usage() as usage, cost=cost)):
+            return Spent().plus(usage, cost)
+        case Birth(end=ChildEnded(spent=spent)):
+            return spent
+        case _:
+            return Spent()
+
+
+def deeds(entries: Iterable[Entry]) -> Deeds:
+    told = _Told()
+    for entry in entries:
+        told.hear(entry)
+    return told.so_far()
+
+
+class _Told:
+    """Takes the entries in, one after the other."""
+
+    def __init__(self) -> None:
+        self._every: list[Deed] = []
+        self._at = dict[str | int, int]()  # where in it a call, a side call, a child stands
+        self._step, self._traced = -1, 0
+        self._steps = 0
+        self._seconds, self._since, self._last = 0.0, None, 0.0
+
+    def so_far(self) -> Deeds:
+        return Deeds(tuple(self._every), self._seconds, self._since, self._last)
+
+    def hear(self, entry: Entry) -> None:
+        self._last = entry.at
+        match entry.event:
+            case Asked() | ModelAnswered() | ModelFailed() | Traced():
+                self._model(entry, entry.event)
+            case CallMade(call):
+                made = Made(call, entry.seq, entry.at, self._steps, made=entry.event)
+                self._begin(call.id, made)
+            case Judged() | Answered() | Started() | Ended():
+                self._call(entry, entry.event)
+            case Reserved() as reserved:
+                self._begin(entry.seq, Aside(reserved, entry.seq, entry.at))
+            case Settled(reserved=seq) as settled:
+                self._change(seq, end=settled, ended=entry.at)
+            case ChildBorn() | ChildEnded():
+                self._child(entry, entry.event)
+            case TurnStarted():
+                self._since = entry.at
+            case TurnEnded() if self._since is not None:
+                self._seconds += max(0.0, entry.at - self._since)
+                self._since = None
+            case _:
+                return
+
+    def _model(
+        self, entry: Entry, event: Asked | ModelAnswered | ModelFailed | Traced
+    ) -> None:
+        match event:
+            case Asked():
+                self._steps += 1
+                step = Step(self._steps, entry.seq, entry.at, event, turn=entry.turn)
+                self._step = len(self._every)
+                self._every.append(step)
+            case Traced():
+                self._traced += 1
+                for step in self._open_step():
+                    traced = (*step.traced, self._traced)
+                    self._every[self._step] = replace(step, traced=traced)
+            case ModelAnswered() | ModelFailed():
+                for step in self._open_step():
+                    self._every[self._step] = replace(step, end=event, ended=entry.at)
+                if isinstance(event, ModelAnswered):
+                    for call in event.message.calls:
+                        made = Made(call, entry.seq, entry.at, self._steps)
+                        self._begin(call.id, made)
+
+    def _open_step(self) -> Iterator[Step]:
+        step = self._every[self._step] if self._step >= 0 else None
+        if isinstance(step, Step) and step.end is None:
+            yield step
+
+    def _call(self, entry: Entry, event: Judged | Answered | Started | Ended) -> None:
+        match event:
+            case Judged(id_):
+                self._change(id_, judged=event)
+            case Answered(id_):
+                self._change(id_, answered=event)
+            case Started(id_):
+                self._change(id_, started=entry.at)
+            case Ended(id_):
+                self._change(id_, end=event, ended=entry.at)
+
+    def _child(self, entry: Entry, event: ChildBorn | ChildEnded) -> None:
+        if isinstance(event, ChildBorn):
+            self._begin(event.child, Birth(event, entry.seq, entry.at))
+        else:
+            self._change(event.child, end=event, ended=entry.at)
+
+    def _begin(self, key: str | int, deed: Deed) -> None:
+        self._at[key] = len(self._every)
+        self._every.append(deed)
+
+    def _change(self, key: str | int, **changed: Any) -> None:
+        at = self._at.get(key)
+        if at is not None:
+            self._every[at] = replace(self._every[at], **changed)

@@ -1,0 +1,117 @@
+"""What has just happened in a tree of sessions, an event at a time, for who watches. Pure.
+
+For a person, one line or none an event; for programs, the documents of `stream` with the
+node that each is of.
+"""
+
+import time
+from collections.abc import Iterator
+
+from refold.journal.events import (
+    CallMade,
+    ChildAsks,
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    Judged,
+    Mended,
+    ModelAnswered,
+    ModelFailed,
+    Reserved,
+    Said,
+    Settled,
+    Stopped,
+    TurnEnded,
+)
+from refold.journal.frame import Frame
+from refold.views.cells import cells, cut
+from refold.views.deeds import LEAF
+from refold.views.escape import on_one_line
+from refold.views.stream import documents
+from refold.views.styled import Line, Style
+from refold.views.tree import Labels, style_of
+
+_WORDS = 500  # characters
+
+
+def tail_documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
+    for found in documents(Frame(entry.seq, 0, entry), live=False):
+        yield {"node": node, "at": entry.at, "by": entry.by, **found}
+
+
+class Tail:
+    """Lines of the events of one node. Remembers what its side calls are about."""
+
+    def __init__(self, node: str, label: Labels) -> None:
+        self._node, self._label = node, label
+        self._asides = dict[int, str]()
+
+    def lines(self, entry: Entry, room: int) -> Iterator[Line]:
+        when = time.strftime("%H:%M:%S", time.localtime(entry.at))
+        head = f"{when} {self._node}  "
+        for style, text in (
+            *self._talk(entry), *self._calls(entry), *self._beside(entry),
+        ):  # fmt: skip
+            words = cut(on_one_line(text), max(room - cells(head), 20))
+            yield (("dim", head), (style, words))
+
+    def _talk(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        match entry.event:
+            case Said(words, sender):
+                yield (
+                    "person",
+                    f"{'›' if sender == 'person' else f'{sender} ›'} {_short(words)}",
+                )
+            case ModelAnswered(message):
+                if message.text.strip():
+                    yield "plain", f"‹ {_short(message.text)}"
+                for call in message.calls:
+                    yield "plain", f"{call.id} {self._label(call)}"
+            case ModelFailed(reason):
+                yield "bad", f"failed: {_short(reason)}"
+            case Stopped(reason):
+                yield "warn", f"stopped: {_short(reason)}"
+            case TurnEnded(outcome, reason):
+                why = f": {_short(reason)}" if reason else ""
+                yield style_of(outcome), f"turn ended {outcome.replace('_', ' ')}{why}"
+            case Mended(lost):
+                yield "warn", f"mended: {_short(lost)} is lost"
+            case _:
+                return
+
+    def _calls(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        match entry.event:
+            case CallMade(call, within):
+                yield "plain", f"{call.id} {self._label(call)} (by the code of {within})"
+            case Judged(id_, "ask", reason=reason):
+                yield "accent", f"{id_} waits for a person: {_short(reason)}"
+            case ChildAsks(id_, reason=reason):
+                yield "accent", f"{id_} waits for a person: {_short(reason)}"
+            case Ended(id_, outcome, text):
+                yield style_of(outcome), f"{id_} {outcome}: {_short(text)}"
+            case _:
+                return
+
+    def _beside(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        match entry.event:
+            case Reserved(purpose, model, leaf=leaf, words=words):
+                name = f"{purpose}-{leaf or entry.seq}"
+                self._asides[entry.seq] = name
+                yield "dim", f"{name} asks {model}: {_short(words)}".rstrip(": ")
+            case Settled(reserved, failed=failed, text=text, remembered=remembered):
+                name = self._asides.get(reserved, LEAF)
+                how = "failed" if failed else "remembered" if remembered else "done"
+                said = f": {_short(failed or text)}" if failed or text else ""
+                yield ("bad" if failed else "dim"), f"{name} {how}{said}"
+            case ChildBorn(child, _, agent, task):
+                yield "strong", f"{child} is born: {agent}: {_short(task)}"
+            case ChildEnded(child, _, status, text, reason):
+                why = _short(reason or text)
+                yield style_of(status), f"{child} {status}{f': {why}' if why else ''}"
+            case _:
+                return
+
+
+def _short(words: str) -> str:
+    return " ".join(words[:_WORDS].split())

@@ -1,0 +1,206 @@
+"""Sessions with children for the tests: on a disk by the front door, or in memory."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from refold import Agent, Result
+from refold.agents.child import Opening, Position
+from refold.agents.children import Children
+from refold.agents.profile import Profile
+from refold.agents.worktree import Worktrees
+from refold.conversation import Session as Conversation
+from refold.engine.decide import Policy
+from refold.engine.policies.children import hearing_children
+from refold.engine.policies.converse import converse
+from refold.engine.policies.final import final
+from refold.engine.policies.stopping import stopping
+from refold.engine.world import World
+from refold.errors import BadInput
+from refold.journal import codec
+from refold.journal.events import Entry, Event
+from refold.journal.store import MemoryStore
+from refold.journal.tree import Node, walk
+from refold.journal.tree_files import tree
+from refold.permissions.rules import parse
+from refold.provider.port import Provider
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.cast import Cast
+from refold.testing.scripted import Line
+from refold.testing.strict import StrictProvider
+from refold.tools.contract import Reply, Tool, tool
+from refold.tools.task import task
+from refold.values.tools import Effect
+
+Call = tuple[str, str]
+
+
+def give(prompt: str, agent: str = "code", **more: object) -> Call:
+    """A call of `task`."""
+    return "task", msgspec.json.encode({"prompt": prompt, "agent": agent, **more}).decode()
+
+
+def called(name: str, **arguments: object) -> Call:
+    return name, msgspec.json.encode(arguments).decode()
+
+
+class Household:
+    """An agent by the front door, with a home and a directory of its own."""
+
+    def __init__(
+        self, root: Path, scripts: Mapping[str, Sequence[Line]], **more: Any
+    ) -> None:
+        self.home, self.directory = root / "home", root / "work"
+        self.directory.mkdir(exist_ok=True)
+        self.cast = Cast(scripts)
+        plain: dict[str, Any] = {
+            "directory": self.directory,
+            "home": self.home,
+            "mode": "accept-edits",
+        }
+        self.agent = Agent(provider=self.cast, **{**plain, **more})
+
+    def run(self, words: str) -> Result:
+        return self.agent.run(words)
+
+    @asynccontextmanager
+    async def session(self, id_: str = "") -> AsyncGenerator[Conversation]:
+        async with self.agent.session(id_) as session:
+            yield session
+
+    def tree(self, session: str) -> Node:
+        return tree(self.home / "sessions" / session, session)
+
+    def nodes(self, session: str) -> dict[str, Node]:
+        return {node.address: node for node in walk(self.tree(session))}
+
+
+def events(node: Node, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]:
+    return [entry.event for entry in node.entries if isinstance(entry.event, kind)]
+
+
+def told(cast: Cast, name: str, request: int = -1) -> str:
+    """The last message of a request in a talk, as text."""
+    parts = cast.of(name)[request].messages[-1].message.parts
+    return " ".join(getattr(part, "text", "") for part in parts)
+
+
+# In memory: every write of every session in one list, so that it can be cut anywhere.
+
+
+@tool(Effect.LOOK)
+async def weather(city: str) -> Reply:
+    """Say what the weather is."""
+    return Reply(f"rain in {city}")
+
+
+@tool(Effect.RUN)
+async def book(what: str, *, orders: list[str]) -> Reply:
+    """Order something."""
+    orders.append(what)
+    return Reply(f"{what} ordered")
+
+
+@tool(Effect.LOOK)
+async def wait(*, at_work: list[str], call: str) -> Reply:
+    """Never come back."""
+    at_work.append(call)
+    try:
+        await anyio.sleep_forever()
+    finally:
+        at_work.remove(call)
+    raise AssertionError
+
+
+TOOLS = (weather, book, wait, task)
+POLICIES: tuple[Policy, ...] = (stopping, final, hearing_children, converse)
+WORKER = Profile(name="worker", description="Works.", use="child")
+
+
+class _Logged(MemoryStore):
+    def __init__(self, log: list[tuple[str, str]], name: str, *lines: bytes) -> None:
+        super().__init__(*lines)
+        self._log, self._name = log, name
+
+    async def append(self, lines: Sequence[bytes], **more: Any) -> None:
+        await super().append(lines, **more)
+        entries = [e for e, _ in codec.decode(self.lines)][-len(lines) :]
+        self._log += [(self._name, type(e.event).__name__) for e in entries]
+
+
+class Tree:
+    """A root and all below it. `log` says, line by line, whose journal grew."""
+
+    def __init__(self, provider: Provider, **world: Any) -> None:
+        self.provider, self.world = StrictProvider(provider), world
+        self.log, self.stores = list[tuple[str, str]](), dict[str, _Logged]()
+        self.orders, self.at_work = list[str](), list[str]()
+        self.profiles = {"worker": WORKER}
+        self.position = Position()
+
+    def after(self, writes: int, provider: Provider) -> "Tree":
+        """The same tree as a crash after so many lines would have left it."""
+        made = Tree(provider, **self.world)
+        made.profiles, made.position = self.profiles, self.position
+        made.log = self.log[:writes]
+        for name, store in self.stores.items():
+            kept = sum(1 for each, _ in made.log if each == name)
+            if kept:
+                made.stores[name] = _Logged(made.log, name, *store.lines[:kept])
+        return made
+
+    async def opened(self, id_: str = "root", child: Opening | None = None) -> Session:
+        store = self.stores.setdefault(id_, _Logged(self.log, id_))
+        record = Recorder(store, clock=lambda: 0.0)
+        position = child.position if child else self.position
+        trees = Worktrees(Path("/nonexistent"), {}, "/")
+        children = Children(record, id_, self._child, self._find, trees, position)
+        world = self._world(children, child)
+        children.at(world)
+        return await Session.open(record, lambda _: world, id_=id_)
+
+    def entries(self, id_: str) -> list[Entry]:
+        return [entry for entry, _ in codec.decode(self.stores[id_].lines)]
+
+    def events(self, id_: str, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]:
+        return [e.event for e in self.entries(id_) if isinstance(e.event, kind)]
+
+    @asynccontextmanager
+    async def _child(self, opening: Opening) -> AsyncGenerator[Session]:
+        async with await self.opened(opening.id, opening) as session:
+            yield session
+
+    def _find(self, name: str) -> Profile:
+        if name not in self.profiles:
+            raise BadInput(f"there is no agent {name!r}")
+        return self.profiles[name]
+
+    def _world(self, children: Children, child: Opening | None) -> World:
+        house = {"children": children, "orders": self.orders, "at_work": self.at_work}
+        tools: tuple[Tool, ...] = TOOLS
+        if child is not None:
+            tools = tuple(t for t in TOOLS if t.spec.name in child.tools)
+        plain = World(
+            self.provider, tools, POLICIES, (parse("book", "allow"),), house=house
+        )
+        world = replace(plain, beside=children.beside, **self.world)
+        if child is None:
+            return world
+        return replace(
+            world, rules=(*world.rules, *child.agent.rules), above=child.above, purse=child.purse, address=child.address,
+            shared=child.shared, agent=child.agent.name,
+        )  # fmt: skip
+
+
+async def turn(tree_: Tree, *words: str) -> Session:
+    session = await tree_.opened()
+    for said in words:
+        await session.inbox.say(said)
+    await session.go()
+    return session

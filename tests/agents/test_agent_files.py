@@ -1,0 +1,445 @@
+"""Agents that somebody wrote: which are found, what they may, and what is said of the rest."""
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from refold.agents.files import LARGEST, MOST
+from refold.agents.given import tools_of
+from refold.agents.profile import EVERY, LOOKING, Bounds, Profile
+from refold.agents.registry import Registry, passed_over, registry
+from refold.errors import BadInput
+from refold.skills.places import Around
+from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
+from refold.tools.task import task
+from refold.values.tools import Effect
+from tests.skills.surrounded import Here
+
+TOOLS = (*builtin(), task)
+KNOWN = {tool.spec.name for tool in TOOLS}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(Path(os.path.realpath(tmp_path)))
+
+
+def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Path:
+    """A definition NAME.md with these lines in its front matter."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = "" if "description:" in fields else "description: For tests.\n"
+    file = folder / f"{name}.md"
+    file.write_text(f"---\n{about}{fields}\n---\n{body}\n", encoding="utf-8")
+    return file
+
+
+def found(here: Here, around: Around | None = None) -> Registry:
+    return registry(around or here.around(), KNOWN)
+
+
+def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[str, ...]]:
+    """The agent of a file with these fields, and what is said of it."""
+    write(here.project / ".refold/agents", "mine", fields, body)
+    agents = found(here)
+    said = tuple(
+        p.removeprefix("the agent in .refold/agents/mine.md") for p in agents.problems
+    )
+    return replace(agents.find("mine"), where=""), said
+
+
+def wrong(here: Here, fields: str) -> str:
+    """Why an agent with these fields does not count."""
+    write(here.project / ".refold/agents", "mine", fields)
+    agents = found(here)
+    assert agents.profiles == ()
+    (said,) = agents.problems
+    return said.removeprefix("the agent in .refold/agents/mine.md does not count: ")
+
+
+def given(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
+    return {tool.spec.name for tool in tools_of(agent, tools).active}
+
+
+def test_agents_are_found_in_every_place_in_this_order(here: Here) -> None:
+    sub = here.project / "sub"
+    places = [
+        sub / ".refold/agents", sub / ".claude/agents",
+        here.project / ".refold/agents", here.project / ".claude/agents",
+        here.config / "agents", here.home / ".claude/agents",
+    ]  # fmt: skip
+    for number, folder in enumerate(places):
+        write(folder, f"own-{number}")
+
+    agents = found(here, here.around(sub))
+
+    assert [(each.name, each.where) for each in agents.profiles] == [
+        ("own-0", ".refold/agents/own-0.md"),
+        ("own-1", ".claude/agents/own-1.md"),
+        ("own-2", "../.refold/agents/own-2.md"),
+        ("own-3", "../.claude/agents/own-3.md"),
+        ("own-4", "~/.config/refold/agents/own-4.md"),
+        ("own-5", "~/.claude/agents/own-5.md"),
+    ]
+    assert agents.problems == ()
+
+
+def test_those_that_come_with_refold_are_first_and_always_there(here: Here) -> None:
+    write(here.config / "agents", "aardvark")
+
+    agents = found(here)
+
+    assert [each.name for each in agents.every()][:2] == ["main", "code"]
+    assert agents.every()[-1].name == "aardvark"
+    assert agents.find(" AardVark ", "child").name == "aardvark"
+
+
+def test_a_project_that_is_not_trusted_has_no_agents(here: Here) -> None:
+    write(here.project / ".claude/agents", "mine")
+    write(here.home / ".claude/agents", "yours")
+
+    agents = found(here, here.untrusting())
+
+    assert [each.name for each in agents.profiles] == ["yours"]
+    assert passed_over(here.untrusting()) == (
+        ".claude/agents: this folder is not trusted, so these agents do not count "
+        "(refold trust add)"
+    )
+    assert passed_over(here.around()) == ""
+
+
+def test_a_file_of_another_program_is_understood(here: Here) -> None:
+    write(
+        here.project / ".refold/agents",
+        "any",
+        "name: Code-Reviewer\n"
+        "description: Use this agent after a change: it reads it.\\nSecond line.\n"
+        "tools: Read, Grep, Glob, Bash, Skill\n"
+        "model: opus\n"
+        "maxTurns: 12\n"
+        "color: purple\n"
+        "as: child",
+        "You review.\n\nAlways.",
+    )
+
+    agents = found(here)
+
+    assert agents.profiles == (
+        Profile(
+            name="code-reviewer",
+            description="Use this agent after a change: it reads it. Second line.",
+            prompt="You review.\n\nAlways.",
+            role="big",
+            tools=("read_file", "grep", "glob", "bash", "list_skills", "read_skill"),
+            bounds=Bounds(steps=12),
+            use="child",
+            where=".refold/agents/any.md",
+        ),
+    )
+    assert agents.problems == ()
+
+
+def test_every_field_counts(here: Here) -> None:
+    agent, said = one(
+        here,
+        "description: >\n  Folded\n  words.\n"
+        "version: 3\nrole: judge\n"
+        "tools: [read_file, 'mcp__*']\ndeferred: [apply_patch]\nwithout:\n- bash\n"
+        "ask: ['edit_file(docs/**)']\ndeny: ['bash(rm *)', read_file(secrets/**)]\n"
+        "steps: 7\nmemory: false\nskills: no\nas: main\nacting: text\nmode: plan\n",
+    )
+
+    assert said == ()
+    assert agent == Profile(
+        name="mine",
+        description="Folded words.",
+        prompt="Do it.",
+        version=3,
+        role="judge",
+        tools=("read_file", "mcp__*"),
+        deferred=("apply_patch",),
+        without=("background_run", "bash"),
+        ask=("edit_file(docs/**)",),
+        deny=("bash(rm *)", "read_file(secrets/**)"),
+        bounds=Bounds(steps=7),
+        mode="plan",
+        memory=False,
+        skills=False,
+        acting="text",
+        use="main",
+    )
+
+
+def test_who_says_nothing_has_every_tool_and_who_names_none_has_none(here: Here) -> None:
+    assert one(here, "")[0].tools == ("*",)
+    assert given(one(here, "tools: []")[0]) == set()
+    assert given(one(here, "tools:")[0]) == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "role"),
+    [
+        ("model: haiku", "small"), ("model: sonnet", "main"), ("model: opus", "big"),
+        ("model: inherit", "main"), ("model: small", "small"), ("role: big", "big"),
+        ("role: small\nmodel: opus", "small"), ("", "main"),
+    ],
+)  # fmt: skip
+def test_a_model_is_a_role(here: Here, line: str, role: str) -> None:
+    agent, said = one(here, line)
+
+    assert (agent.role, said) == (role, ())
+
+
+def test_a_model_by_its_name_is_said_not_to_count(here: Here) -> None:
+    agent, said = one(here, "model: openai/gpt-9")
+
+    assert agent.role == "main"
+    assert said == (
+        ": the model 'openai/gpt-9' is not heeded: an agent names a role (small, main, big or "
+        "judge), and the settings say which model that is",
+    )
+
+
+def test_who_is_read_only_can_change_nothing_by_whatever_name(here: Here) -> None:
+    agent, _ = one(here, "readonly: true\ntools: '*'")
+
+    active, deferred = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
+
+    assert agent.effects == LOOKING
+    assert {tool.effect for tool in (*active, *deferred)} <= LOOKING
+    assert "read_file" in given(agent)
+    assert "task" not in given(agent)  # another could do for it what it cannot
+
+
+def test_effects_can_be_named_one_by_one(here: Here) -> None:
+    assert one(here, "effects: look, net")[0].effects == {Effect.LOOK, Effect.NET}
+    assert one(here, "effects: look, run\nreadonly: yes")[0].effects == {Effect.LOOK}
+    assert one(here, "")[0].effects == EVERY
+
+
+@pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions", "rules-only"])
+def test_no_file_chooses_a_mode_in_which_more_runs_unasked(here: Here, mode: str) -> None:
+    agent, (said,) = one(here, f"permissionMode: {mode}")
+
+    assert agent.mode == ""
+    assert said.startswith(f": the mode {mode!r} is not heeded: plan is the only one")
+
+
+def test_a_pattern_among_tools_makes_them_ask(here: Here) -> None:
+    agent, said = one(here, "tools: Read, Bash(git log:*, git show:*), Agent(explore)")
+
+    assert (agent.tools, agent.ask) == (("read_file", "bash", "task"), ("bash", "task"))
+    assert [each.split(" is heeded")[0] for each in said] == [
+        ": 'Bash(git log:*, git show:*)'", ": 'Agent(explore)'",
+    ]  # fmt: skip
+
+
+def test_what_is_taken_away_goes_with_all_that_can_do_the_same(here: Here) -> None:
+    agent, _ = one(here, "disallowedTools: Write, Bash(rm *)")
+
+    assert not given(agent) & {"write_file", "edit_file", "multi_edit", "apply_patch"}
+    assert "bash" in given(agent)
+    assert agent.deny == ("Bash(rm *)",)
+    assert given(one(here, "without: apply_patch")[0]) >= {"write_file", "edit_file"}
+
+
+def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None:
+    agent, said = one(
+        here, "hooks:\n  Stop: x\nisolation: worktree\ntools: Read, raed_file\nmemory: user"
+    )
+
+    assert agent.tools == ("read_file", "raed_file")
+    assert said == (
+        ": there is no tool 'raed_file' (did you mean read_file?), so it is not given it",
+        ": memory is not heeded: it is either true or false here",
+        ": hooks, isolation: not heeded, refold knows no such field",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ("name: b@d", "the name 'b@d' is not of letters a to z, digits and hyphens, 64 at most"),
+        ("description:", "it has no description: say in a sentence what it is for"),
+        ("role: boss", "role is 'boss', and none of main, small, big, judge"),
+        ("as: boss", "as is 'boss', and none of main, child, both"),
+        ("acting: badly", "acting is 'badly', and none of native, text, code"),
+        ("steps: 0", "steps is no number above 0: '0'"),
+        ("steps: many", "steps is no number above 0: 'many'"),
+        ("effects: fly", "the effect 'fly' is none of look, change, run, net, ask, self"),
+        ("tools:\n- a: b", "tools is no list of words"),
+        ("tools:\n  a: b", "tools is no list of words"),
+        ("name: [a]", "name is no text"),
+        ("without: bsah", "without: there is no tool 'bsah' (did you mean bash?)"),
+        ("deny: wirte_file", "the rule 'wirte_file': there is no tool 'wirte_file' (did you mean write_file?)"),
+        ("deny: ['']\nask: 'no rule'", "'no rule' is no permission rule: write tool or tool(pattern), for example bash(git status *) or edit_file(src/**)"),
+        ("tools: [", "line 3: this is no YAML: expected the node content, but found '<stream end>'"),
+        ("name: review", "review is an agent of refold; give yours another name"),
+        ("name: General", "general is an agent of refold; give yours another name"),
+    ],
+)  # fmt: skip
+def test_a_bad_definition_is_passed_over_with_its_reason(
+    here: Here, fields: str, why: str
+) -> None:
+    assert wrong(here, fields) == why
+
+
+def test_whoever_asks_for_one_that_is_wrong_is_told_why(here: Here) -> None:
+    write(here.project / ".claude/agents", "mine", "role: boss")
+
+    with pytest.raises(BadInput) as error:
+        found(here).find("mine", "main")
+
+    assert str(error.value).startswith(
+        "there is no agent 'mine'. The agent in .claude/agents/mine.md does not count: role "
+        "is 'boss', and none of main, small, big, judge. There are main, explore,"
+    )
+
+
+def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
+    folder = here.project / ".claude/agents"
+    folder.mkdir(parents=True)
+    (folder / "binary.md").write_bytes(b"---\nname: x\xff\n---\n")
+    (folder / "zeros.md").write_bytes(b"---\ndescription: x\n---\n\0")
+    (folder / "large.md").write_text("---\n" + "x" * LARGEST)
+    (folder / "plain.md").write_text("Just words.")
+    (folder / "gone.md").symlink_to("nowhere")
+    (folder / "out.md").symlink_to(write(here.home, "elsewhere"))
+    os.mkfifo(folder / "pipe.md")
+    (folder / "notes.txt").write_text("nothing of ours")
+    (folder / "empty").mkdir()
+
+    agents = found(here)
+
+    assert agents.profiles == ()
+    assert [
+        p.removeprefix("the agent in .claude/agents/").replace(" does not count", "")
+        for p in agents.problems
+    ] == [
+        "binary.md: line 2: this is no UTF-8 text",
+        "gone.md: it is gone, or a link to nothing",
+        "large.md: it is larger than 64 KiB",
+        f"out.md: it is a link that leads out, to {here.home}/elsewhere.md",
+        "pipe.md: pipe.md is a device, pipe or socket, not a file to read or write",
+        "plain.md: line 1: the file does not begin with a line ---",
+        "zeros.md: it is no text: it holds zero bytes",
+    ]
+
+
+def test_a_person_s_own_agents_may_be_links(here: Here) -> None:
+    elsewhere = write(here.home / "dotfiles", "mine")
+    (here.config / "agents").mkdir()
+    (here.config / "agents/mine.md").symlink_to(elsewhere)
+
+    assert found(here).find("mine").where == "~/.config/refold/agents/mine.md"
+
+
+def test_a_folder_of_a_project_that_leads_out_does_not_count(here: Here) -> None:
+    write(here.home / "others", "mine")
+    (here.project / ".refold").mkdir()
+    (here.project / ".refold/agents").symlink_to(here.home / "others")
+
+    agents = found(here)
+
+    assert agents.profiles == ()
+    assert "it is a link that leads out of the project" in agents.problems[0]
+
+
+def test_of_two_with_one_name_the_nearest_counts(here: Here) -> None:
+    write(here.project / ".refold/agents", "mine", body="One.")
+    write(here.project / ".claude/agents", "MINE", body="Another.")
+    write(here.home / ".claude/agents", "mine", body="One.")  # the same again is no loss
+
+    agents = found(here)
+
+    assert [each.prompt for each in agents.profiles] == ["One."]
+    assert agents.problems == (
+        "the agent in .claude/agents/MINE.md does not count: the one in "
+        ".refold/agents/mine.md has the name mine, and comes first",
+    )
+
+
+def test_a_folder_is_an_agent_too(here: Here) -> None:
+    folder = here.project / ".refold/agents/digger"
+    folder.mkdir(parents=True)
+    (folder / "system_prompt.md").write_text("You dig.\n")
+    (folder / "tools.yml").write_text("active: [read, grep]\ndeferred:\n  - bash\n")
+    (folder / "meta.yml").write_text(
+        "as: both\nmodel: small\nwhen_to_use: When something is buried.\n"
+        "inject_memory: false\nadvertise_skills: true\n"
+    )
+
+    agents = found(here)
+
+    assert agents.problems == ()
+    assert agents.profiles == (
+        Profile(
+            name="digger",
+            description="When something is buried.",
+            prompt="You dig.",
+            role="small",
+            tools=("read_file", "grep"),
+            deferred=("bash",),
+            memory=False,
+            where=".refold/agents/digger",
+        ),
+    )
+
+
+def test_what_is_wrong_in_a_folder_names_the_file(here: Here) -> None:
+    folder = here.project / ".refold/agents/digger"
+    folder.mkdir(parents=True)
+    (folder / "meta.yml").write_text("when_to_use: x\nas: [")
+    write(here.home, "elsewhere")
+    (here.project / ".refold/agents/linked").mkdir()
+    (here.project / ".refold/agents/linked/system_prompt.md").symlink_to(
+        here.home / "elsewhere.md"
+    )
+
+    assert [p.split(" does not count: ")[1] for p in found(here).problems] == [
+        "meta.yml, line 2: this is no YAML: expected the node content, but found "
+        "'<stream end>'",
+        f"system_prompt.md: it is a link that leads out, to {here.home}/elsewhere.md",
+    ]
+
+
+def test_letters_that_nobody_can_see_are_left_out(here: Here) -> None:
+    agent, _ = one(here, "description: Plain\u200b words.", "Do\u2067 it.")
+
+    assert (agent.description, agent.prompt) == ("Plain words.", "Do it.")
+
+
+def test_a_long_description_is_told_in_part(here: Here) -> None:
+    agent, _ = one(here, f"description: {'word ' * 400}")
+
+    assert len(agent.description) <= 600
+    assert agent.description.endswith("word …")
+
+
+def test_aliases_in_yaml_take_no_time(here: Here) -> None:
+    lines = [
+        "a: &a [x, x]",
+        *(
+            f"{n}: &{n} [*{chr(ord(n) - 1)}, *{chr(ord(n) - 1)}]"
+            for n in "bcdefghijklmnopqrstuvwx"
+        ),
+    ]
+    said = wrong(here, "\n".join((*lines, "tools: *x")))
+
+    assert said == "tools is no list of words"
+
+
+def test_no_number_of_agents_makes_a_start_slow(here: Here) -> None:
+    for number in range(MOST + 5):
+        write(here.config / "agents", f"a{number:03}", "role: boss" if number < 8 else "")
+
+    agents = found(here)
+
+    assert len(agents.profiles) == MOST - 8
+    assert len(agents.notices()) == 6
+    assert agents.notices()[-1] == "and 4 more sentences about agents: refold agents"
+    assert agents.problems[0] == (
+        "~/.config/refold/agents has more than 100 agents: only the first count"
+    )

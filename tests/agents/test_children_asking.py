@@ -1,0 +1,282 @@
+"""What a child asks reaches the person of its root, and the answer reaches the child."""
+
+from typing import Any
+
+import anyio
+import pytest
+from families import WORKER, Tree, called, give, turn
+from msgspec.structs import replace
+
+from refold.journal.events import Answered, ChildAnswered, ChildAsks, Ended, Granted
+from refold.permissions.rules import parse
+from refold.session.requests import Permission, requests
+from refold.session.session import Session
+from refold.testing.cast import Cast
+
+BOOK = called("book", what="taxi")
+ONE = {"Go": [[give("Work", "worker")], "Done."], "Work": [[BOOK], "Booked."]}
+TWO = {
+    "Go": [[give("Middle", "worker")], "Done."],
+    "Middle": [[give("Work", "worker")], "Passed on."],
+    "Work": [[BOOK], "Booked."],
+}
+ASKS: dict[str, Any] = {"rules": (parse("book", "ask"),)}
+
+
+async def asked(tree: Tree) -> Session:
+    """A turn that has come to a question of a child."""
+    session = await tree.opened()
+    await session.inbox.say("Go.")
+    return session
+
+
+async def until_asked(session: Session) -> str:
+    with anyio.fail_after(5):
+        while not session.view.family.asks:
+            await session.record.news(after=session.view.seq)
+    (request,) = requests(session.view)
+    return request.id
+
+
+@pytest.mark.parametrize(
+    ("scripts", "who", "where"),
+    [
+        (ONE, "child-1 (worker)", "child-1"),
+        (TWO, "child-1/child-1 (worker)", "child-1/child-1"),
+    ],
+)
+def test_a_question_is_shown_with_who_asks_and_its_answer_is_heeded(
+    scripts: Any, who: str, where: str
+) -> None:
+    tree = Tree(Cast(scripts), **ASKS)
+
+    async def main() -> Session:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            (request,) = requests(session.view)
+            assert isinstance(request, Permission)
+            assert (request.who, id_) == (who, f"{where}/call-0")
+            assert not await session.inbox.answer(id_, allowed=True, hash_="another")
+            assert await session.inbox.answer(id_, allowed=True, hash_=request.call.hash)
+        return session
+
+    session = anyio.run(main)
+
+    assert tree.orders == ["taxi"]
+    assert session.view.turn.answer == "Done."
+    assert session.view.family.asks == ()
+    below = f"root/{where}"
+    assert [a.allowed for a in tree.events(below, Answered)] == [True]
+
+
+def test_a_no_goes_to_the_child_and_its_parent_goes_on() -> None:
+    tree = Tree(Cast(ONE), **ASKS)
+
+    async def main() -> None:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            await session.inbox.answer(id_, allowed=False, reason="too dear")
+
+    anyio.run(main)
+
+    (end,) = tree.events("root/child-1", Ended)
+    assert (end.outcome, tree.orders) == ("refused", [])
+    assert "too dear" in end.text
+
+
+def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
+    scripts = {
+        "Go": [[give("Work", "worker")], [BOOK], "Done."],
+        "Work": [[BOOK], [called("book", what="bus")], "Booked."],
+    }
+    tree = Tree(Cast(scripts), **ASKS | {"rules": ()})
+
+    async def main() -> Session:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            await session.inbox.answer(id_, allowed=True, grant="book")
+        return session
+
+    session = anyio.run(main)
+
+    assert tree.orders == ["taxi", "bus", "taxi"]
+    assert tree.events("root", Granted) == [Granted("book")]
+    assert tree.events("root/child-1", Granted) == []
+    assert len(tree.events("root", ChildAsks)) == 1
+    assert session.view.turn.answer == "Done."
+
+
+def test_a_question_that_a_stop_takes_back_is_gone() -> None:
+    tree = Tree(Cast(ONE), **ASKS)
+
+    async def main() -> None:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            await session.inbox.stop_child("child-1", "not that one")
+            with anyio.fail_after(5):
+                while session.view.family.asks:
+                    await session.record.news(after=session.view.seq)
+            assert not await session.inbox.answer(id_, allowed=True)
+        assert session.view.turn.answer == "Done."
+
+    anyio.run(main)
+
+    assert tree.orders == []
+
+
+@pytest.mark.parametrize("scripts", [ONE, TWO])
+def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any) -> None:
+    before = Tree(Cast(scripts), **ASKS)
+
+    async def ask() -> None:
+        session = await asked(before)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            await until_asked(session)
+            group.cancel_scope.cancel()
+
+    async def answer(tree: Tree) -> Session:
+        session = await tree.opened()
+        assert len(requests(session.view)) == 1
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            await session.inbox.answer(id_, allowed=True)
+        return session
+
+    anyio.run(ask)
+    last = max(n for n, (_, kind) in enumerate(before.log) if kind == "ChildAsks")
+    cast = Cast(scripts)
+    tree = before.after(last + 1, cast)
+    session = anyio.run(answer, tree)
+
+    assert tree.orders == ["taxi"]
+    assert session.view.turn.answer == "Done."
+    assert len(session.view.family.children) == 1
+    assert cast.asked == dict.fromkeys(scripts, 1)
+
+
+@pytest.mark.parametrize("scripts", [ONE, TWO])
+def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any) -> None:
+    before = Tree(Cast(scripts), **ASKS)
+
+    async def main(tree: Tree, allowed: bool | None) -> Session:
+        session = await tree.opened()
+        if allowed is not None:
+            await session.inbox.say("Go.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            if allowed is not None:
+                id_ = await until_asked(session)
+                await session.inbox.answer(id_, allowed=allowed)
+        return session
+
+    anyio.run(main, before, True)
+    said = next(
+        n for n, (who, kind) in enumerate(before.log)
+        if (who, kind) == ("root", "ChildAnswered")
+    )  # fmt: skip
+    tree = before.after(said + 1, Cast(scripts))
+    session = anyio.run(main, tree, None)
+
+    assert tree.orders == ["taxi"]
+    assert session.view.turn.answer == "Done."
+    assert len(tree.events("root", ChildAsks)) == 1
+    assert [a.gone for a in tree.events("root", ChildAnswered)] == [False]
+
+
+def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
+    tree = Tree(Cast(ONE), **ASKS, attended=False)
+
+    session = anyio.run(turn, tree, "Go.")
+
+    assert tree.orders == []
+    assert session.view.family.asks == ()
+    assert tree.events("root", ChildAsks) == []
+
+
+def test_an_agent_with_a_rule_of_its_own_asks_whatever_its_parent_was_allowed() -> None:
+    tree = Tree(Cast(ONE))
+    careful = replace(WORKER, ask=("book",))
+    tree.profiles = {"worker": careful}
+
+    async def main() -> Session:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            await session.inbox.answer(id_, allowed=True)
+        return session
+
+    session = anyio.run(main)
+
+    assert session.view.turn.answer == "Done."
+    assert tree.orders == ["taxi"]
+
+
+def test_what_a_parent_may_not_do_its_child_may_not_do_either() -> None:
+    tree = Tree(Cast(ONE), rules=(parse("book", "deny"),))
+    tree.profiles = {"worker": WORKER}
+
+    session = anyio.run(turn, tree, "Go.")
+
+    assert tree.orders == []
+    assert session.view.turn.answer == "Done."
+
+
+def test_who_is_asked_sees_the_call_as_it_was_made_and_the_journal_keeps_no_secret() -> (
+    None
+):
+    secret = "sk-" + "a" * 40
+    call = called("book", what=secret)
+    scripts = {
+        "Go": [[give("Middle", "worker")], "Done."],
+        "Middle": [[give("Work", "worker")], "Passed on."],
+        "Work": [[call], "Booked."],
+    }
+    tree = Tree(Cast(scripts), **ASKS)
+
+    async def main() -> None:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            (request,) = requests(session.view)
+            assert isinstance(request, Permission)
+            assert secret.encode() in bytes(session.as_made(request.call.call).arguments)
+            await session.inbox.answer(id_, allowed=True)
+
+    anyio.run(main)
+
+    assert tree.orders == [secret]
+    assert not any(
+        secret.encode() in line for s in tree.stores.values() for line in s.lines
+    )
+
+
+def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
+    tree = Tree(Cast(ONE), **ASKS)
+
+    async def main() -> Session:
+        session = await asked(tree)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            id_ = await until_asked(session)
+            session.patience.seconds = 0.01
+            async with session.patience.shown(id_):
+                while session.view.family.asks:
+                    await session.record.news(after=session.view.seq)
+        return session
+
+    session = anyio.run(main)
+
+    assert tree.orders == []
+    assert session.view.turn.answer == "Done."

@@ -1,0 +1,177 @@
+"""Cut off anywhere: a child's answer is used, an open child goes on, none is begun twice."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from families import Tree, called, give, turn
+
+from refold.journal.events import ChildBorn, ChildEnded, ModelAnswered, Said
+from refold.journal.home import Home
+from refold.journal.tree import walk
+from refold.journal.tree_files import tree
+from refold.session.session import Session
+from refold.testing.cast import Cast
+
+SYNC = {
+    "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
+    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Also": ["Yes."],
+}
+DEEP = {
+    "Go": [[give("Middle", "worker")], "Done."],
+    "Middle": [[give("Work", "worker")], "Passed on."],
+    "Work": [[called("weather", city="Oslo")], "Rain."],
+}
+BESIDE = {
+    "Go": [[give("Work", "worker", background=True)], "I wait.", "Done."],
+    "Work": [[called("weather", city="Oslo")], "Rain."],
+}
+
+
+async def go_on(tree: Tree) -> Session:
+    session = await tree.opened()
+    if not session.view.talk.said and not session.view.talk.unheard:
+        await session.inbox.say("Go.")
+    await session.go()
+    return session
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scripts", [SYNC, DEEP, BESIDE], ids=["sync", "deep", "beside"])
+def test_after_a_crash_at_any_line_the_same_children_come_to_the_same(
+    scripts: Any, step: int
+) -> None:
+    whole = Tree(Cast(scripts))
+    first = anyio.run(turn, whole, "Go.")
+    assert first.view.turn.answer == "Done."
+    for cut in range(step, len(whole.log), step):
+        cast = Cast(scripts)
+        tree = whole.after(cut, cast)
+        answered = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
+
+        session = anyio.run(go_on, tree)
+
+        at = f"cut at {cut}: {whole.log[cut - 1]}"
+        assert session.view.turn.answer == "Done.", at
+        assert set(tree.stores) == set(whole.stores), at
+        for id_ in tree.stores:
+            kinds = [type(e.event).__name__ for e in tree.entries(id_)]
+            assert kinds.count("ChildBorn") == len(whole.events(id_, ChildBorn)), at
+            assert kinds.count("ChildEnded") == len(whole.events(id_, ChildEnded)), at
+            said = [s.words for s in tree.events(id_, Said)]
+            assert said == [s.words for s in whole.events(id_, Said)], at
+        asked = sum(cast.asked.values())
+        total = sum(len(whole.events(id_, ModelAnswered)) for id_ in whole.stores)
+        # A background child may end earlier than it did, and spare its parent an answer.
+        assert asked <= total - answered, at
+        assert asked >= total - answered - (scripts is BESIDE), at
+
+
+def test_a_child_that_ended_before_its_parent_knew_is_told_of_from_its_journal() -> None:
+    whole = Tree(Cast(DEEP))
+    anyio.run(turn, whole, "Go.")
+    last = max(n for n, (who, _) in enumerate(whole.log) if who == "root/child-1")
+    cast = Cast(DEEP)
+    tree = whole.after(last + 1, cast)
+
+    session = anyio.run(go_on, tree)
+
+    assert cast.asked == {"Go": 1}
+    (end,) = tree.events("root", ChildEnded)
+    assert (end.text, end.status) == ("Passed on.", "done")
+    assert session.view.turn.answer == "Done."
+
+
+def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
+    whole = Tree(Cast(DEEP))
+
+    async def stop(tree: Tree) -> None:
+        session = await tree.opened()
+        await session.inbox.interrupt("enough")
+
+    anyio.run(turn, whole, "Go.")
+    work = next(
+        n
+        for n, (who, kind) in enumerate(whole.log)
+        if who == "root/child-1/child-1" and kind == "Asked"
+    )
+    cast = Cast(DEEP)
+    tree = whole.after(work + 1, cast)
+    anyio.run(stop, tree)
+    again = tree.after(len(tree.log), cast)
+    session = anyio.run(go_on, again)
+
+    assert session.view.turn.outcome == "interrupted"
+    assert session.view.family.running == ()
+    assert cast.asked == {}
+    (end,) = again.events("root", ChildEnded)
+    assert (end.outcome, end.reason) == ("cancelled", "enough")
+
+
+def test_an_agent_that_is_not_there_any_more_is_a_failed_child() -> None:
+    whole = Tree(Cast(DEEP))
+    anyio.run(turn, whole, "Go.")
+    born = next(n for n, (_, kind) in enumerate(whole.log) if kind == "ChildBorn")
+    tree = whole.after(born + 1, Cast(DEEP))
+    tree.profiles = {}
+
+    session = anyio.run(go_on, tree)
+
+    (end,) = tree.events("root", ChildEnded)
+    assert (end.status, session.view.turn.answer) == ("failed", "Done.")
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_of_a_child_it_goes_on_with_that_child(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    lines = [
+        {"calls": [{"tool": "task", "arguments": {"prompt": "Work.", "agent": "explore"}}]},
+        {"text": "Done."},
+        {"for": "Work.", "calls": [{"tool": "list_files"}]},
+        {"for": "Work.", "text": "A long and slow answer of the child.", "pause": 0.3},
+    ]
+    _write(script, lines)
+    refold = (sys.executable, "-m", "refold", "-p", "--script", str(script))
+    environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
+    begun = subprocess.Popen((*refold, "Go."), cwd=tmp_path, env=environ)
+    below = tmp_path / "home" / "sessions"
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and not _asked_twice(below):
+        time.sleep(0.05)
+    begun.kill()
+    begun.wait()
+
+    _write(script, [lines[1], lines[2], {**lines[3], "pause": 0.0}])
+    again = subprocess.run(
+        (*refold, "-c"),
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (again.stdout.strip(), again.returncode) == ("Done.", 0)
+    (root,) = Home(below).sessions()
+    found = {node.address: node for node in walk(tree(root.path, root.id))}
+    assert list(found) == ["root", "root/child-1"]
+    kinds = [type(e.event).__name__ for e in found["root/child-1"].entries]
+    assert kinds.count("ModelAnswered") == 2
+    assert kinds.count("Asked") == 3
+
+
+def _asked_twice(sessions: Path) -> bool:
+    journals = sessions.glob("*/children/child-1/events.jsonl")
+    return any(journal.read_bytes().count(b'"kind":"Asked"') == 2 for journal in journals)
+
+
+def _write(file: Path, lines: Sequence[object]) -> None:
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

@@ -1,0 +1,131 @@
+"""A stop reaches all that is below: nothing runs on, and all of it is told in the journals."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from families import Tree, called, give, turn
+
+from refold.errors import ProviderError
+from refold.journal.events import ChildEnded, ChildStopped, Ended, TurnEnded
+from refold.session.session import Session
+from refold.testing.cast import Cast
+
+WAIT = called("wait")
+DEEP = {
+    "Go": [[give("Middle", "worker")], "Done."],
+    "Middle": [[give("Bottom", "worker")], "Passed on."],
+    "Bottom": [[WAIT], "Never."],
+}
+BESIDE = {
+    "Go": [[give("Slow", "worker", background=True)], "I wait.", "Heard."],
+    "Slow": [[WAIT], "Never."],
+}
+
+
+def run(tree: Tree, do: Callable[[Session], Awaitable[object]]) -> Session:
+    async def main() -> Session:
+        session = await tree.opened()
+        await session.inbox.say("Go.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            with anyio.fail_after(5):
+                while not tree.at_work:
+                    await anyio.sleep(0.002)
+            await anyio.wait_all_tasks_blocked()
+            await do(session)
+        return session
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize("scripts", [DEEP, BESIDE])
+def test_a_stop_ends_all_that_is_below(scripts: Any) -> None:
+    tree = Tree(Cast(scripts))
+
+    session = run(tree, lambda s: s.inbox.interrupt("enough"))
+
+    assert session.view.turn.outcome == "interrupted"
+    assert tree.at_work == []
+    for id_ in tree.stores:
+        ends = tree.events(id_, TurnEnded)
+        assert [e.outcome for e in ends] == [
+            "interrupted" if id_ == "root" else "cancelled"
+        ]
+    (end,) = tree.events("root", ChildEnded)
+    assert (end.outcome, end.reason) == ("cancelled", "enough")
+    assert session.view.family.running == ()
+    assert session.idle
+
+
+def test_a_stopped_turn_ends_after_its_children() -> None:
+    tree = Tree(Cast(BESIDE))
+
+    run(tree, lambda s: s.inbox.interrupt("enough"))
+
+    kinds = [kind for who, kind in tree.log if who == "root"]
+    assert kinds.index("ChildEnded") < kinds.index("TurnEnded")
+
+
+def test_one_child_is_stopped_and_its_parent_goes_on() -> None:
+    tree = Tree(Cast(DEEP))
+
+    session = run(tree, lambda s: s.inbox.stop_child("child-1", "not needed"))
+
+    assert session.view.turn.outcome == "answered"
+    assert tree.at_work == []
+    assert tree.events("root", ChildStopped) == [ChildStopped("child-1", "not needed")]
+    (end,) = tree.events("root", Ended)
+    assert end.text == "child-1 is failed: not needed."
+    assert [e.outcome for e in tree.events("root/child-1/child-1", TurnEnded)] == [
+        "cancelled"
+    ]
+
+
+def test_a_child_in_the_background_is_stopped_and_that_is_heard() -> None:
+    cast = Cast(BESIDE)
+    tree = Tree(cast)
+
+    session = run(tree, lambda s: s.inbox.stop_child("", "not needed"))
+
+    assert session.view.turn.answer == "Heard."
+    said = session.view.talk.messages[-2].message.parts[0]
+    assert 'status="failed"' in said.text  # pyright: ignore
+
+
+def test_leaving_in_the_middle_ends_what_is_below_in_good_time() -> None:
+    tree = Tree(Cast(DEEP))
+
+    async def main() -> float:
+        began = 0.0
+        session = await tree.opened()
+        await session.inbox.say("Go.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            with anyio.fail_after(5):
+                while not tree.at_work:
+                    await anyio.sleep(0.002)
+            began = anyio.current_time()
+            group.cancel_scope.cancel()
+        return anyio.current_time() - began
+
+    assert anyio.run(main) < 1.0
+    assert tree.at_work == []
+    assert [e.outcome for e in tree.events("root", ChildEnded)] == ["cancelled"]
+
+
+def test_a_turn_that_fails_does_not_leave_a_child_at_work() -> None:
+    lines = [[give("Slow", "worker", background=True)], ProviderError("down")]
+    tree = Tree(Cast({"Go": lines, "Slow": [[WAIT], "Never."]}))
+
+    session = anyio.run(turn, tree, "Go.")
+
+    assert session.view.turn.outcome == "failed"
+    assert tree.at_work == []
+    (end,) = tree.events("root", ChildEnded)
+    assert (end.outcome, end.reason) == (
+        "cancelled",
+        "the turn that it worked for has ended",
+    )
+    assert session.idle

@@ -1,0 +1,525 @@
+"""What a whole tree of sessions spends is what its root may, and one call more at most."""
+
+import random
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from refold.agents.purse import Purse, portion
+from refold.engine.decide import decide
+from refold.engine.perform import perform
+from refold.engine.policies.budget import drawing, telling, within
+from refold.engine.policies.children import hearing_children
+from refold.engine.policies.converse import converse
+from refold.engine.policies.step_limit import going_on
+from refold.engine.spending import Price, ask_beside, estimate, reserve
+from refold.engine.world import Aide, World
+from refold.errors import ProviderError
+from refold.journal.below import ChildBorn, ChildEnded, ChildGranted, Forked
+from refold.journal.events import (
+    Asked,
+    BudgetSet,
+    Entry,
+    ModelAnswered,
+    Reserved,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import View, fold
+from refold.journal.store import MemoryStore
+from refold.journal.used import Used, budget_of, used
+from refold.permissions.rules import parse
+from refold.provider.port import Delta, Request
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Reply as Answer
+from refold.testing.scripted import deltas
+from refold.tools.contract import Reply, tool
+from refold.values.budget import NO_LIMIT, Budget, Estimate
+from refold.values.log import Log
+from refold.values.messages import Message, Spoken, Text
+from refold.values.tools import Effect
+from refold.values.usage import Spent, Usage
+
+MOST = 100  # tokens of one answer
+CENT = 0.01
+LEAF = Request(Log([Spoken(0, Message("user", (Text("Hm?"),)))]), max_output=MOST)
+
+
+def a_cent_a_token(model: str, usage: Usage) -> float | None:
+    return CENT * usage.output
+
+
+def unknown(model: str, usage: Usage) -> float | None:
+    return None
+
+
+class Plan(Struct, frozen=True):
+    """How a node of the tree spends: calls by turns, each as often as it says."""
+
+    children: int = 0
+    leaves: int = 0
+    steps: int = 4
+    depth: int = 1
+
+
+class Model:
+    """Answers whatever it is asked, with a call as long as there are steps left."""
+
+    def __init__(self, plan: Plan, depth: int, given: "Tree") -> None:
+        self._plan, self._depth, self._tree = plan, depth, given
+        self._step = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        usage = Usage(output=self._tree.chance.randint(1, MOST))
+        step = self._step
+        if request.tools:
+            self._step += 1
+        await self._tree.spend(usage)
+        reply = Answer("So.", usage=usage) if not request.tools else self._said(step, usage)
+        for delta in deltas(reply, step):
+            yield delta
+
+    def _said(self, step: int, usage: Usage) -> Answer:
+        plan, below = self._plan, self._depth < self._plan.depth
+        if step >= plan.steps:
+            return Answer("Done.", usage=usage)
+        if plan.children and below and step % 2 == 0:
+            calls = tuple(("hand_out", "{}") for _ in range(plan.children))
+        else:
+            calls = (("fan_out", "{}"),)
+        return Answer(calls=calls, usage=usage)
+
+
+class Tree:
+    """A root and all below it, with what the provider has been asked in all."""
+
+    def __init__(self, plan: Plan, budget: Budget, price: Price, seed: int = 0) -> None:
+        self.plan, self.budget, self.price = plan, budget, price
+        self.chance = random.Random(seed)
+        self.usage: list[Usage] = []
+        self.ended: list[View] = []
+        self.largest = 0  # tokens that were set aside for one call
+
+    async def spend(self, usage: Usage) -> None:
+        self.usage.append(usage)
+        for _ in range(self.chance.randint(0, 3)):
+            await anyio.lowlevel.checkpoint()
+
+    @property
+    def spent(self) -> float:
+        return sum(self.price("", usage) or 0.0 for usage in self.usage)
+
+
+class Node(Struct):
+    """One session of the tree."""
+
+    tree: Tree
+    depth: int
+    record: Recorder
+    purse: Purse | None = None
+    world: World = field(default_factory=lambda: World(Model(Plan(), 0, None)))  # type: ignore[arg-type]
+
+    async def run(self) -> View:
+        tree = self.tree
+        settled = tree.budget if self.purse is None else NO_LIMIT
+        lent = None if self.purse is None else tree.price
+        drawn = (drawing(settled, tree.price),) if lent else ()
+        self.world = World(
+            Model(tree.plan, self.depth, tree),
+            (hand_out, fan_out),
+            (hearing_children, going_on, converse, within(settled, lent), *drawn,
+             *telling(settled, lent=lent is not None)),
+            (parse("*", "allow"),),
+            house={"node": self},
+            price=tree.price,
+            max_output=MOST,
+            budget=settled,
+            purse=self.purse,
+        )  # fmt: skip
+        session = await Session.open(self.record, lambda _: self.world)
+        await session.inbox.say("Go.")
+        view = await session.go()
+        tree.ended.append(view)
+        for entry in await self.record.entries():
+            if isinstance(entry.event, Asked | Reserved):
+                tree.largest = max(tree.largest, entry.event.tokens)
+        return view
+
+    async def child(self, call_id: str) -> str:
+        born: list[ChildBorn] = []
+
+        def news(view: View) -> tuple[ChildBorn, ...]:
+            born.clear()
+            need = Estimate(self.tree.price("", Usage(output=MOST)), MOST)
+            budget = budget_of(view, self.world.budget)
+            grant = portion(view, budget, need, lent=self.purse is not None)
+            if grant is None:
+                return ()
+            name = view.family.next_name
+            born.append(ChildBorn(name, call_id, "code", "Go.", grant=grant))
+            return tuple(born)
+
+        if not await self.record.weigh(news):
+            return "nothing is left"
+        name, grant = born[0].child, born[0].grant
+        below = Recorder(MemoryStore(), clock=lambda: 0.0)
+        await below(BudgetSet(grant))
+        purse = Purse(self.record, lambda: self.world, name)
+        view = await Node(self.tree, self.depth + 1, below, purse).run()
+        spent = view.account.spent + view.account.below
+        await self.record(ChildEnded(name, "answered", "done", spent=spent))
+        return view.turn.outcome
+
+
+@tool(Effect.SELF)
+async def hand_out(*, node: Node, call: str) -> Reply:
+    """Give work to a child."""
+    return Reply(await node.child(call))
+
+
+@tool(Effect.SELF)
+async def fan_out(*, node: Node) -> Reply:
+    """Ask small models."""
+    tree, world = node.tree, node.world
+    aide = Aide(Model(Plan(), 9, tree), "x/leaf", price=tree.price)
+    failed = 0
+
+    async def leaf() -> None:
+        nonlocal failed
+        try:
+            await ask_beside(LEAF, "leaf", aide, world.budget, node.record, node.purse)
+        except ProviderError:
+            failed += 1
+
+    async with anyio.create_task_group() as group:
+        for _ in range(tree.plan.leaves):
+            group.start_soon(leaf)
+    return Reply(f"{failed} failed")
+
+
+def grown(tree: Tree) -> View:
+    return anyio.run(Node(tree, 0, Recorder(MemoryStore(), clock=lambda: 0.0)).run)
+
+
+SHAPES = [
+    Plan(children=50, leaves=1, steps=1),
+    Plan(children=3, leaves=50, steps=3, depth=1),
+    Plan(children=3, leaves=2, steps=3, depth=3),
+    Plan(leaves=50, steps=9),
+]
+
+
+@pytest.mark.parametrize("plan", SHAPES)
+@pytest.mark.parametrize("dollars", [0.5, 17.3])
+def test_a_tree_spends_one_call_more_than_its_budget_at_most(
+    plan: Plan, dollars: float
+) -> None:
+    tree = Tree(plan, Budget(dollars), a_cent_a_token, seed=int(dollars))
+
+    view = grown(tree)
+
+    assert tree.spent <= dollars + MOST * CENT
+    everything = view.account.spent + view.account.below
+    assert everything.dollars == pytest.approx(tree.spent)
+    assert everything.answers == len(tree.usage)
+    assert everything.usage == sum(tree.usage, Usage())
+    of_nodes = sum((each.account.spent for each in tree.ended), Spent())
+    assert of_nodes == replace(everything, dollars=of_nodes.dollars)
+    assert view.turn.lent == view.turn.held == ()
+
+
+@pytest.mark.parametrize("plan", SHAPES)
+def test_at_an_unknown_price_the_tokens_of_the_tree_are_bounded_likewise(
+    plan: Plan,
+) -> None:
+    tree = Tree(plan, Budget(9.0, tokens=2_000), unknown)
+
+    grown(tree)
+
+    assert sum(usage.uncached for usage in tree.usage) <= 2_000 + tree.largest
+
+
+@pytest.mark.parametrize("calls", [1, 7, 60])
+def test_the_model_calls_of_a_tree_are_counted_together(calls: int) -> None:
+    tree = Tree(Plan(children=6, leaves=3, steps=5, depth=2), Budget(calls=calls), unknown)
+
+    grown(tree)
+
+    assert len(tree.usage) <= calls + 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hardly_anything_of_a_budget_is_left_when_a_tree_ends_for_want_of_it(
+    seed: int,
+) -> None:
+    plan = Plan(children=3, leaves=4, steps=8, depth=2)
+    tree = Tree(plan, Budget(30.0), a_cent_a_token, seed)
+
+    view = grown(tree)
+
+    assert view.turn.outcome == "budget"
+    assert tree.spent > 0.8 * 30.0
+    assert {each.turn.outcome for each in tree.ended} <= {"budget", "answered"}
+
+
+def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_back() -> (
+    None
+):
+    """The child may not take the last of it: its call would have to fit in whole."""
+    record = Recorder(MemoryStore(), clock=lambda: 0.0)
+
+    async def main() -> tuple[Budget | None, View]:
+        await record(TurnStarted(0))
+        await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
+        mine = World(Model(Plan(), 0, None), budget=Budget(1.0))  # type: ignore[arg-type]
+        purse = Purse(record, lambda: mine, "child-1")
+        there = fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.9))])
+        refused = await purse.draw(Estimate(0.2, 10), used(there))
+        await record(
+            ChildEnded("child-1", "budget", "partial", spent=Spent(Usage(), 0.4, 1))
+        )
+        return refused, record.view
+
+    refused, after = anyio.run(main)
+
+    assert refused is None
+    assert used(after).dollars == pytest.approx(0.4)
+
+
+def test_what_a_child_is_lent_counts_as_used_until_it_has_ended() -> None:
+    began = [
+        Entry(1, TurnStarted(0)),
+        Entry(2, ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0, 100, 3))),
+        Entry(3, ChildBorn("child-2", "c2", "code", "", grant=Budget(0.5))),
+    ]
+    more = [Entry(4, ChildGranted("child-1", Budget(2.0, 200, 5)))]
+    over = [Entry(5, ChildEnded("child-1", "answered", "done", spent=a_dime()))]
+
+    lent, grown_, ended = fold(began), fold([*began, *more]), fold([*began, *more, *over])
+
+    assert (used(lent).dollars, used(lent).tokens, used(lent).calls) == (1.5, 100, 3)
+    assert (used(grown_).dollars, used(grown_).tokens, used(grown_).calls) == (2.5, 200, 5)
+    assert (used(ended).dollars, used(ended).tokens, used(ended).calls) == (0.6, 7, 1)
+    assert ended.account.below == a_dime()
+    assert fold([*over], fold([*began, *more])).turn == ended.turn
+
+
+def test_a_copy_of_a_session_has_lent_nothing_to_the_children_of_the_other() -> None:
+    born = ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0))
+    copied = fold([Entry(1, TurnStarted(0)), Entry(2, born), Entry(3, Forked("s", 2))])
+
+    assert used(copied).dollars == 0.0
+
+
+def a_dime() -> Spent:
+    return Spent(Usage(output=7), 0.1, 1)
+
+
+def test_a_child_is_lent_a_part_of_what_is_left_and_never_less_than_it_needs() -> None:
+    view = fold([Entry(1, TurnStarted(0))])
+    budget = Budget(16.0, 1_600, 32, 60.0)
+
+    first = portion(view, budget, Estimate(0.5, 50))
+    costly = portion(view, budget, Estimate(3.0, 50))
+    no_limits = portion(view, NO_LIMIT, Estimate(0.5, 50))
+
+    assert first == Budget(1.0, 100, 2, 60.0)
+    assert costly == Budget(3.0, 100, 2, 60.0)
+    assert no_limits == NO_LIMIT
+
+
+def test_where_nothing_is_left_no_child_is_born() -> None:
+    view = fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=1.0))])
+
+    assert portion(view, Budget(1.0), Estimate(0.1, 1)) is None
+    assert portion(view, Budget(1.05), Estimate(0.1, 1), lent=True) is None
+
+
+def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> None:
+    """Its parent had written it down; the child died before it could."""
+
+    async def main() -> tuple[Budget | None, Budget | None, int]:
+        record = Recorder(MemoryStore(), clock=lambda: 0.0)
+        await record(TurnStarted(0))
+        await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
+        mine = World(Model(Plan(), 0, None), budget=Budget(64.0))  # type: ignore[arg-type]
+        purse = Purse(record, lambda: mine, "child-1")
+        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=1.0))]))
+        first = await purse.draw(Estimate(0.5, 1), there)
+        seq = record.view.seq
+        again = await Purse(record, lambda: mine, "child-1").draw(Estimate(0.5, 1), there)
+        return first, again, record.view.seq - seq
+
+    first, again, recorded = anyio.run(main)
+
+    assert first == again
+    assert first is not None
+    assert recorded == 0
+
+
+def test_what_a_child_had_set_aside_before_a_crash_stays_counted_and_is_not_doubled() -> (
+    None
+):
+    store = MemoryStore()
+    born = ChildBorn("child-1", "c1", "code", "", grant=Budget(2.0))
+    begun = [TurnStarted(0), born, Asked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
+
+    async def written() -> View:
+        record = Recorder(store, clock=lambda: 0.0)
+        return await record(*begun)
+
+    async def resumed() -> View:
+        return await Recorder(store, clock=lambda: 0.0).open()
+
+    before, after = anyio.run(written), anyio.run(resumed)
+
+    assert used(after) == used(before)
+    assert used(after).dollars == pytest.approx(2.75)
+
+
+def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each_mark() -> (
+    None
+):
+    policies = telling(NO_LIMIT, lent=True)
+    answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
+
+    def told(left: float, *noted: str) -> list[str]:
+        view = fold([
+            Entry(1, TurnStarted(0)),
+            Entry(2, Asked(because=noted)),
+            Entry(3, answered),
+            Entry(4, BudgetSet(Budget(0.1), left=left)),
+        ])  # fmt: skip
+        return [p.__name__ for p in policies if p(view) is not None]
+
+    assert told(1.0) == told(0.7) == []
+    assert told(0.4) == ["budget_50%"]
+    assert told(0.4, "budget_50%") == []
+    assert told(0.2, "budget_50%") == ["budget_25%"]
+
+
+def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
+    asked: list[Estimate] = []
+
+    class Miser:
+        left = 0.5
+
+        async def draw(self, need: Estimate, used: object) -> Budget | None:
+            asked.append(need)
+            return Budget(0.6) if len(asked) == 1 else None
+
+    async def main() -> View:
+        record = Recorder(MemoryStore(), clock=lambda: 0.0)
+        await record(TurnStarted(0), BudgetSet(Budget(0.1)))
+        wanted = Reserved("leaf", "x", 0.4, 1)
+        await reserve(lambda _: wanted, NO_LIMIT, record, Miser())
+        with pytest.raises(ProviderError, match="the budget of this turn is used up"):
+            await reserve(lambda _: wanted, NO_LIMIT, record, Miser())
+        return record.view
+
+    view = anyio.run(main)
+
+    assert view.rights.budget == Budget(0.6)
+    assert used(view).dollars == pytest.approx(0.4)
+    assert asked == [Estimate(0.4, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ([], ["Draw"]),
+        ([BudgetSet(Budget(0.1), last=True)], ["EndTurn"]),
+        ([BudgetSet(Budget(5.0))], []),
+        ([TurnEnded("budget"), TurnStarted(0)], []),
+    ],
+)
+def test_a_child_draws_before_its_budget_is_used_up_and_ends_when_there_is_no_more(
+    more: list[Entry], wanted: list[str]
+) -> None:
+    def price(model: str, usage: Usage) -> float | None:
+        return 0.2
+
+    answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "end", cost=0.05)
+    news = [BudgetSet(Budget(0.1)), TurnStarted(0), Asked(), answered, *more]
+    view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
+    if not view.turn.steps and more:
+        news.append(BudgetSet(Budget(1.0)))
+        view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
+
+    found = [p(view) for p in (within(NO_LIMIT, price), drawing(NO_LIMIT, price))]
+
+    assert [type(each).__name__ for each in found if each] == wanted
+    assert estimate(view, price).dollars == 0.2
+
+
+def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() -> None:
+    class Above:
+        left = 0.5
+
+        def __init__(self, *more: Budget) -> None:
+            self.more = list(more)
+
+        async def draw(self, need: Estimate, used: object) -> Budget | None:
+            return self.more.pop() if self.more else None
+
+    async def lent(above: Above) -> tuple[Budget | None, View]:
+        record = Recorder(MemoryStore(), clock=lambda: 0.0)
+        await record(TurnStarted(0), BudgetSet(Budget(1.0)), Asked(dollars=0.5))
+        await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
+        mine = World(Model(Plan(), 0, None), purse=above)  # type: ignore[arg-type]
+        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.4))]))
+        purse = Purse(record, lambda: mine, "child-1")
+        assert purse.left == pytest.approx(0.1)
+        return await purse.draw(Estimate(0.3, 1), there), record.view
+
+    refused, poor = anyio.run(lent, Above())
+    found, rich = anyio.run(lent, Above(Budget(1.3)))
+
+    assert refused is None
+    assert used(poor).dollars == pytest.approx(0.9)
+    assert found is not None
+    assert found.dollars == pytest.approx(0.7)
+    assert used(rich).dollars == pytest.approx(1.2)
+    assert rich.rights.budget == Budget(1.3)
+
+
+def test_what_was_spent_beside_meanwhile_is_seen_before_the_model_is_asked() -> None:
+    budget = Budget(1.0)
+    policies = (going_on, converse, within(budget))
+    mine = World(Model(Plan(), 0, None), policies=policies, budget=budget)  # type: ignore[arg-type]
+
+    async def main() -> View:
+        record = Recorder(MemoryStore(), clock=lambda: 0.0)
+        view = await record(TurnStarted(0))
+        choice = decide(view, policies)
+        assert choice is not None
+        async with anyio.create_task_group() as group:
+            group.start_soon(record, Reserved("leaf", "x", 1.0, 1))
+            group.start_soon(perform, choice, mine, record)
+        return record.view
+
+    assert anyio.run(main).turn.asking is None
+
+
+def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> None:
+    class Plenty:
+        left = 1.0
+
+        async def draw(self, need: Estimate, used: object) -> Budget | None:
+            return Budget(9.0, seconds=60.0)
+
+    async def main() -> Budget | None:
+        record = Recorder(MemoryStore(), clock=lambda: 0.0)
+        await record(TurnStarted(0), BudgetSet(Budget(9.0, seconds=60.0)))
+        grant = Budget(1.0, seconds=60.0)
+        await record(ChildBorn("child-1", "c1", "code", "", grant=grant))
+        mine = World(Model(Plan(), 0, None), purse=Plenty())  # type: ignore[arg-type]
+        with anyio.fail_after(1):
+            there = Used(seconds=61.0)
+            return await Purse(record, lambda: mine, "child-1").draw(Estimate(0.1), there)
+
+    assert anyio.run(main) is None

@@ -1,0 +1,205 @@
+"""A child may do no more than its parent may at that moment, whatever its own rules say."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from msgspec import Struct
+
+from refold.agents.above import AsParent
+from refold.engine.judging import Above, granted_in, judge, mode_of, stricter
+from refold.engine.world import World
+from refold.journal.events import Entry, Granted, ModeChanged
+from refold.journal.fold import View, fold
+from refold.permissions.facts import Decision, Facts, Target, Touch
+from refold.permissions.rules import Rule, parse
+from refold.session.recorder import Recorder
+from refold.testing.scripted import ScriptedProvider
+from refold.values.confines import Confines
+from refold.values.rights import Mode, Verdict
+from refold.values.tools import Effect
+
+MODES: tuple[Mode, ...] = ("default", "accept-edits", "plan", "rules-only", "bypass")
+VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+FACTS = Facts(("/ws",), "/home/person", ("/home/person/.config/refold",), sandboxed=True)
+NAMES = [
+    "*", "bash", "bash(git *)", "bash(make test)", "edit_file", "edit_file(src/**)",
+    "edit_file(**)", "read_file(src/**)", "web_fetch(domain:example.org)", "mcp__x", "task",
+    "python", "bash(rm *)", "read_file",
+]  # fmt: skip
+
+
+def on(tool: str, effect: Effect, path: str) -> Touch:
+    real = path if path.startswith("/") else f"/ws/{path}"
+    return Touch(tool, effect, files=(Target(path, real),))
+
+
+def bash(command: str, *, network: bool = False) -> Touch:
+    return Touch("bash", Effect.RUN, command, network=network)
+
+
+TOUCHES = [
+    on("read_file", Effect.LOOK, "src/a.py"), on("read_file", Effect.LOOK, "/etc/hosts"),
+    on("read_file", Effect.LOOK, ".env"), on("edit_file", Effect.CHANGE, "src/a.py"),
+    on("write_file", Effect.CHANGE, "/elsewhere/b"),
+    on("write_file", Effect.CHANGE, ".git/hooks/pre-commit"),
+    bash("git status"), bash("git commit -m x"), bash("make test"), bash("rm -rf src"),
+    bash("ls", network=True), bash("sudo reboot"), bash("cat src/a.py | sort"),
+    Touch("web_fetch", Effect.NET, "https://example.org/a"), Touch("mcp__x__y", Effect.RUN),
+    Touch("task", Effect.SELF, "code"), Touch("python", Effect.LOOK),
+    Touch("ask_user", Effect.ASK),
+]  # fmt: skip
+CHANGING = [t for t in TOUCHES if t.effect in (Effect.CHANGE, Effect.RUN)]
+WRITTEN = some.lists(
+    some.builds(parse, some.sampled_from(NAMES), some.sampled_from(VERDICTS)), max_size=4
+)
+GRANTS = some.lists(some.sampled_from(NAMES), max_size=2)
+
+
+class Rights(Struct, frozen=True):
+    """What holds in one session: what is set there, and what a person said in it."""
+
+    rules: Sequence[Rule]
+    mode: Mode = "default"  # of the settings
+    chosen: Mode | None = None  # in the session
+    granted: Sequence[str] = ()
+
+    @property
+    def view(self) -> View:
+        said = [Granted(rule) for rule in self.granted]
+        chosen = [ModeChanged(self.chosen)] if self.chosen else []
+        return fold([Entry(n, e) for n, e in enumerate((*said, *chosen), start=1)])
+
+
+RIGHTS = some.builds(
+    Rights,
+    WRITTEN,
+    some.sampled_from(MODES),
+    some.none() | some.sampled_from(MODES),
+    GRANTS,
+)
+
+
+class Told(Recorder):
+    """As much of a recorder as rights are read from."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+
+def world(rights: Rights, above: Above | None = None) -> World:
+    facts: Callable[[], Facts] = lambda: FACTS  # noqa: E731 - one line of a record
+    return World(
+        ScriptedProvider(), rules=rights.rules, mode=rights.mode, facts=facts, above=above
+    )
+
+
+def below(rights: Sequence[Rights]) -> tuple[World, View, Above | None]:
+    """The last of these, each a child of the one before."""
+    above: Above | None = None
+    for each in rights[:-1]:
+        parent, record = world(each, above), Told(each.view)
+        above = AsParent(record, parent)
+    return world(rights[-1], above), rights[-1].view, above
+
+
+def verdict(found: Touch, rights: Sequence[Rights]) -> Decision:
+    mine, view, above = below(rights)
+    return judge(found, mine, view, above=above)
+
+
+@settings(max_examples=60, deadline=None)
+@given(some.lists(RIGHTS, min_size=2, max_size=3), some.sampled_from(TOUCHES))
+def test_what_a_child_may_its_parent_may(tree: list[Rights], found: Touch) -> None:
+    child, parent = verdict(found, tree), verdict(found, tree[:-1])
+
+    assert STRICT[child.verdict] >= STRICT[parent.verdict]
+    assert within(child.confines, parent.confines)
+    assert child.once or not parent.once or child.verdict != parent.verdict
+
+
+@settings(max_examples=50, deadline=None)
+@given(some.lists(RIGHTS, min_size=1, max_size=2), WRITTEN, some.sampled_from(TOUCHES))
+def test_what_the_rules_of_a_child_ask_about_or_deny_it_may_not_do_unasked(
+    tree: list[Rights], own: list[Rule], found: Touch
+) -> None:
+    narrow = [rule for rule in own if rule.verdict != "allow"]
+    free = Rights((), "bypass")
+
+    child = verdict(found, [*tree, Rights(narrow, "bypass")])
+
+    assert (
+        STRICT[child.verdict] >= STRICT[verdict(found, [Rights(narrow, "bypass")]).verdict]
+    )
+    assert STRICT[child.verdict] >= STRICT[verdict(found, [*tree, free]).verdict]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    some.lists(RIGHTS, min_size=1, max_size=3),
+    some.integers(0, 1),
+    some.sampled_from(CHANGING),
+)
+def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
+    tree: list[Rights], at: int, found: Touch
+) -> None:
+    planning = Rights([parse("*", "allow")], chosen="plan")
+    whole = [*tree[:at], planning, *tree[at:], Rights([parse("*", "allow")], "bypass")]
+
+    child = verdict(found, whole)
+
+    if child.verdict == "allow":
+        assert found.subject in ("git status", "cat src/a.py | sort")
+        assert child.confines == Confines()
+
+
+def test_what_is_taken_from_a_parent_meanwhile_is_taken_from_its_children() -> None:
+    view = fold([Entry(1, ModeChanged("bypass"))])
+    record, parent = Told(view), world(Rights(()))
+    above = AsParent(record, parent)
+    child = world(Rights([parse("edit_file", "allow")]), above)
+    edit = on("edit_file", Effect.CHANGE, "src/a.py")
+
+    before = judge(edit, child, View(), above=above)
+    record.view = fold([Entry(1, ModeChanged("bypass")), Entry(2, ModeChanged("plan"))])
+    after = judge(edit, child, View(), above=above)
+
+    assert (before.verdict, after.verdict) == ("allow", "deny")
+    assert after.reason == (
+        "in plan mode nothing is changed or run, and edit_file could: "
+        "say in your report what should be changed or run"
+    )
+    assert mode_of(child, fold([Entry(1, ModeChanged("bypass"))]), above) == "plan"
+
+
+def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() -> None:
+    root = Rights((), granted=("bash(make test)",))
+    free, bound = Rights(()), Rights([parse("bash", "ask")])
+
+    _, _, above = below([root, free, free])
+    found = [verdict(bash("make test"), [root, each]).verdict for each in (free, bound)]
+
+    assert found == ["allow", "ask"]
+    assert granted_in(View(), above) == ("bash(make test)",)
+
+
+@pytest.mark.parametrize("own", VERDICTS)
+@pytest.mark.parametrize("other", VERDICTS)
+def test_of_two_decisions_the_stricter_one_holds_with_the_confines_of_both(
+    own: Verdict, other: Verdict
+) -> None:
+    mine = Decision(own, reason="mine", confines=Confines(True, True, ("/a", "/b")))
+    theirs = Decision(other, reason="theirs", confines=Confines(True, False, ("/b", "/c")))
+
+    both = stricter(mine, theirs)
+
+    assert STRICT[both.verdict] == max(STRICT[own], STRICT[other])
+    assert both.reason == ("mine" if STRICT[own] > STRICT[other] else "theirs")
+    assert both.confines == Confines(True, False, ("/b",))
+
+
+def within(child: Confines, parent: Confines) -> bool:
+    opened = set(child.opened) <= set(parent.opened)
+    return child.writes <= parent.writes and child.network <= parent.network and opened

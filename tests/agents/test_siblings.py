@@ -1,0 +1,187 @@
+"""Agents of one tree that change the same file: one after the other, and never blindly."""
+
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.engine.policies.converse import converse
+from refold.engine.shared import Shared
+from refold.engine.world import World
+from refold.journal.fold import View
+from refold.journal.store import MemoryStore
+from refold.permissions.facts import Facts
+from refold.permissions.rules import parse
+from refold.place.files import DiskFiles
+from refold.provider.port import Delta, Request
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Line, ScriptedProvider
+from refold.tools.apply_patch import apply_patch
+from refold.tools.contract import Reply, tool
+from refold.tools.read import read_file
+from refold.tools.write import edit_file, write_file
+from refold.values.messages import ToolResult
+from refold.values.tools import Effect
+
+READ = [("read_file", '{"path": "a.txt"}')]
+PATCH = "*** Begin Patch\\n*** Update File: a.txt\\n@@\\n-two\\n+patched\\n*** End Patch"
+PATCHED = [("apply_patch", f'{{"patch": "{PATCH}"}}')]
+
+
+def edited(old: str, new: str) -> list[tuple[str, str]]:
+    return [("edit_file", f'{{"path": "a.txt", "old": "{old}", "new": "{new}"}}')]
+
+
+class InTurn:
+    """A script that is said in turn with another: asked for a line, it tells and waits."""
+
+    def __init__(
+        self, *lines: Line, tells: dict[int, anyio.Event], waits: dict[int, anyio.Event]
+    ) -> None:
+        self._inner, self._tells, self._waits = ScriptedProvider(*lines), tells, waits
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        step = len(self._inner.heard)
+        if step in self._tells:
+            self._tells[step].set()
+        if step in self._waits:
+            await self._waits[step].wait()
+        async for delta in self._inner.stream(request):
+            yield delta
+
+
+def at(
+    directory: Path,
+    model: ScriptedProvider | InTurn,
+    shared: Shared,
+    address: str,
+    inside: Sequence[str] = (),
+) -> World:
+    return World(
+        model,
+        (read_file, edit_file, write_file, apply_patch, slow_edit),
+        (converse,),
+        (parse("*", "allow"),),
+        "bypass",
+        house={"files": DiskFiles(directory), "blobs": None, "inside": inside},
+        facts=lambda: Facts((str(directory),), follow=lambda p: str(directory / p)),
+        shared=shared,
+        address=address,
+    )
+
+
+@tool(Effect.CHANGE, path="path")
+async def slow_edit(path: str, *, inside: list[str]) -> Reply:
+    """Change a file, and take a while."""
+    inside.append(path)
+    alone = inside.count(path) == 1
+    for _ in range(5):
+        await anyio.lowlevel.checkpoint()
+    inside.remove(path)
+    return Reply("alone" if alone else "together")
+
+
+def worked(worlds: Sequence[World]) -> list[View]:
+    """What all of them came to, at work side by side."""
+
+    async def main() -> list[View]:
+        sessions = [
+            await Session.open(Recorder(MemoryStore()), lambda _, each=each: each)
+            for each in worlds
+        ]
+        found: dict[int, View] = {}
+
+        async def go(n: int, session: Session) -> None:
+            await session.inbox.say("Go.")
+            found[n] = await session.go()
+
+        async with anyio.create_task_group() as group:
+            for n, session in enumerate(sessions):
+                group.start_soon(go, n, session)
+        return [found[n] for n in range(len(worlds))]
+
+    return anyio.run(main)
+
+
+def results(view: View) -> list[str]:
+    parts = [part for spoken in view.talk.messages for part in spoken.message.parts]
+    return [part.text for part in parts if isinstance(part, ToolResult)]
+
+
+@pytest.mark.parametrize(
+    "second", [edited("two", "second"), PATCHED], ids=["edit", "patch"]
+)
+def test_an_edit_of_what_a_sibling_has_changed_since_is_refused_and_says_who_it_was(
+    tmp_path: Path, second: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    shared, read, changed = Shared(), anyio.Event(), anyio.Event()
+    one = InTurn(READ, edited("one", "first"), "Done.", waits={1: read}, tells={2: changed})
+    two = InTurn(READ, second, READ, second, "Done.", waits={1: changed}, tells={1: read})
+
+    first, last = worked(
+        [
+            at(tmp_path, one, shared, "root/child-1"),
+            at(tmp_path, two, shared, "root/child-2"),
+        ]
+    )
+
+    path = tmp_path / "a.txt"
+    _, refused, again, done = results(last)
+    assert "has changed since you last read it" in refused
+    assert refused.endswith(
+        f"(The agent root/child-1, which works beside you, has changed {path} since.)"
+    )
+    assert "first" in again
+    assert path.read_text().split() == [
+        "first",
+        "second" if "edit" in str(second) else "patched",
+    ]
+    assert "child" not in done
+    assert not any("child" in text for text in results(first))
+
+
+def test_a_file_that_a_sibling_has_made_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    making = [("write_file", '{"path": "new.txt", "content": "mine"}')]
+    shared = Shared()
+    one = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-1")
+    two = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-2")
+
+    worked([one])
+    (last,) = worked([two])
+
+    assert "root/child-1" in results(last)[0]
+    assert "was not read in this session" in results(last)[0]
+
+
+def test_changes_to_one_file_are_done_one_after_the_other_in_the_whole_tree(
+    tmp_path: Path,
+) -> None:
+    call = ("slow_edit", '{"path": "a.txt"}')
+    shared, inside = Shared(), list[str]()
+    worlds = [
+        at(tmp_path, ScriptedProvider([call, call], "Done."), shared, f"child-{n}", inside)
+        for n in range(4)
+    ]
+    apart = [
+        at(tmp_path, ScriptedProvider([call], "Done."), Shared(), "root", inside)
+        for _ in range(2)
+    ]
+
+    found = {text for view in worked(worlds) for text in results(view)}
+    unlocked = {text for view in worked(apart) for text in results(view)}
+
+    assert found == {"alone"}
+    assert unlocked == {"alone", "together"}
+
+
+def test_what_an_agent_changed_itself_or_has_read_since_is_no_siblings_doing() -> None:
+    shared = Shared()
+    shared.wrote("/a", "new", "root/child-1")
+
+    assert shared.other("/a", "old", "root") == "root/child-1"
+    assert shared.other("/a", "new", "root") == ""
+    assert shared.other("/a", "old", "root/child-1") == ""
+    assert shared.other("/b", "old", "root") == ""

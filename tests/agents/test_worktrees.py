@@ -1,0 +1,199 @@
+"""A child that works in a git working tree of its own, apart from its parent's files."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+from families import Household, called, events, give, told
+
+from refold.agents.worktree import Worktrees
+from refold.errors import ToolFailed
+from refold.journal.events import ChildBorn, ChildEnded
+
+WRITE = called("write_file", path="new.txt", content="new\n")
+ALONE = give("Work", "code", worktree=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "a.txt").write_text("one\n")
+    (work / "sub" / "b.txt").write_text("two\n")
+    _git(work, "init", "-q", "-b", "main")
+    _git(work, "add", ".")
+    _git(work, "commit", "-q", "-m", "first")
+    return work
+
+
+def _git(where: Path, *arguments: str) -> str:
+    own = {
+        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
+    }  # fmt: skip
+    done = subprocess.run(
+        ("git", *arguments), cwd=where, env={**os.environ, **own}, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_a_tree_in_which_nothing_was_changed_goes_with_its_branch(
+    tmp_path: Path, repository: Path
+) -> None:
+    (repository / "a.txt").write_text("changed and not committed\n")
+    read = called("read_file", path="a.txt")
+    house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[read], "Looked."]})
+    before = _git(repository, "status", "--porcelain")
+
+    result = house.run("Go.")
+
+    (end,) = events(house.tree(result.session_id), ChildEnded)
+    (born,) = events(house.tree(result.session_id), ChildBorn)
+    assert "1\tone" in told(house.cast, "Work").replace(" ", "")
+    assert (end.branch, end.directory) == ("", "")
+    assert told(house.cast, "Go") == (
+        "child-1 is done.\n\nLooked.\n\n(Its working tree began at commit "
+        f"{born.base[:12]}. What is not committed here was not in it.)"
+    )
+    assert not Path(born.directory).exists()
+    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+    assert _git(repository, "status", "--porcelain") == before
+    assert _git(repository, "worktree", "list").count("\n") == 1
+
+
+def test_a_tree_with_changes_stays_and_the_parent_is_told_where(
+    tmp_path: Path, repository: Path
+) -> None:
+    house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[WRITE], "Made."]})
+
+    result = house.run("Go.")
+
+    root = house.tree(result.session_id)
+    (end,) = events(root, ChildEnded)
+    assert end.branch == f"refold/{result.session_id}-child-1"
+    assert (Path(end.directory) / "new.txt").read_text() == "new\n"
+    assert Path(end.directory).is_relative_to(house.home / "worktrees")
+    assert not (repository / "new.txt").exists()
+    assert f"It changed files in {end.directory}, on the branch {end.branch}." in told(
+        house.cast, "Go"
+    )
+    assert result.files == {}
+
+
+def test_a_child_works_in_the_same_folder_of_its_tree_as_its_parent(
+    tmp_path: Path, repository: Path
+) -> None:
+    house = Household(
+        tmp_path,
+        {
+            "Go": [[ALONE], "Done."],
+            "Work": [[WRITE, called("bash", command="cat b.txt")], "ok"],
+        },
+        directory=repository / "sub",
+        mode="bypass",
+    )
+
+    result = house.run("Go.")
+
+    (end,) = events(house.tree(result.session_id), ChildEnded)
+    assert (Path(end.directory) / "sub" / "new.txt").exists()
+    assert "two" in told(house.cast, "Work")
+
+
+def test_a_child_cannot_write_where_its_parent_works(
+    tmp_path: Path, repository: Path
+) -> None:
+    outside = called("write_file", path=str(repository / "a.txt"), content="mine\n")
+    house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[outside], "ok"]})
+
+    house.run("Go.")
+
+    assert (repository / "a.txt").read_text() == "one\n"
+
+
+def test_children_of_such_a_child_work_where_it_does(
+    tmp_path: Path, repository: Path
+) -> None:
+    house = Household(tmp_path, {
+        "Go": [[ALONE], "Done."],
+        "Work": [[give("Deep", "code")], "ok"],
+        "Deep": [[WRITE], "ok"],
+    })  # fmt: skip
+
+    result = house.run("Go.")
+
+    (end,) = events(house.tree(result.session_id), ChildEnded)
+    assert (Path(end.directory) / "new.txt").exists()
+
+
+def test_without_a_repository_or_a_commit_that_is_said(tmp_path: Path) -> None:
+    house = Household(tmp_path, {"Go": [[ALONE], "Hm."]})
+
+    result = house.run("Go.")
+
+    assert "is no git repository" in told(house.cast, "Go")
+    assert events(house.tree(result.session_id), ChildBorn) == []
+    _git(house.directory, "init", "-q")
+    house.run("Go.")
+    assert "has no commit to begin at" in told(house.cast, "Go")
+
+
+def test_nothing_that_a_repository_names_is_run(tmp_path: Path, repository: Path) -> None:
+    bad = f"touch {tmp_path}/was-run; cat"
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\n{bad}\n")
+    hook.chmod(0o755)
+    _git(repository, "config", "filter.x=y.smudge", bad)
+    _git(repository, "config", "filter.x=y.required", "true")
+    _git(repository, "config", "core.fsmonitor", bad)
+    (repository / ".git" / "info" / "attributes").write_text("*.txt filter=x=y\n")
+    trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
+
+    async def main() -> None:
+        tree = trees.named("root", "child-1", await trees.base())
+        await trees.make(tree, trees.inside(tree))
+        assert (Path(tree.directory) / "a.txt").read_text() == "one\n"
+        assert await trees.removed(tree)
+
+    anyio.run(main)
+
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_a_tree_that_a_crash_left_half_made_is_made_again(
+    tmp_path: Path, repository: Path
+) -> None:
+    trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
+
+    async def main() -> None:
+        tree = trees.named("root/child-2", "child-1", await trees.base())
+        assert tree.branch == "refold/root-child-2-child-1"
+        _git(repository, "branch", tree.branch, tree.base)
+        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.inside(tree))
+        (Path(tree.directory) / "a.txt").write_text("mine\n")
+        _git(Path(tree.directory), "commit", "-qam", "mine")
+        assert not await trees.removed(tree)
+        _git(Path(tree.directory), "reset", "-q", "--hard", tree.base)
+        assert await trees.removed(tree)
+        assert await trees.removed(tree)
+
+    anyio.run(main)
+
+    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+
+
+def test_git_that_cannot_do_it_is_told_in_a_sentence(
+    tmp_path: Path, repository: Path
+) -> None:
+    trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
+
+    async def main() -> None:
+        tree = trees.named("root", "child-1", "0" * 40)
+        await trees.make(tree, trees.inside(tree))
+
+    with pytest.raises(ToolFailed, match="git worktree failed in"):
+        anyio.run(main)

@@ -1,0 +1,232 @@
+"""Children at a terminal: who asks, how far they are, and how they are stopped."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+from stage import world
+from test_conversation import Evening, Typed, Typist
+
+from refold.cli.terminal.reading import Key
+from refold.journal.below import (
+    ChildAnswered,
+    ChildAsks,
+    ChildBorn,
+    ChildEnded,
+    ChildStopped,
+)
+from refold.journal.events import Granted, Stopped
+from refold.journal.family import Child, Family
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.tools.contract import Reply, Tool, tool
+from refold.values.asked import ASK_USER
+from refold.values.live import ChildMoved
+from refold.values.messages import ToolCall
+from refold.values.tools import Effect
+from refold.values.usage import Spent, Usage
+from refold.views.family import family_lines
+from refold.views.styled import bare
+
+BORN = ChildBorn("child-1", "call-0", "explore", "Look around\nfor me.")
+ENDED = ChildEnded(
+    "child-1", "answered", "done", spent=Spent(Usage(900, output=10), 0.25, 1)
+)
+EDIT = '{"path": "hello.py", "old": "hi", "new": "hello"}'
+ASK = '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}'
+MOVED = ChildMoved("child-1", "explore", "a look", 2, 12_345, 0.5, "read_file hello.py")
+
+
+def asks(name: str, arguments: str, *, agent: str = "explore") -> ChildAsks:
+    call = ToolCall("child-1/c7", name, Raw(arguments.encode()))
+    return ChildAsks("child-1/c7", "child-1", agent, call, "no rule allows it", "h1")
+
+
+def errand_with(*news: ChildAsks, until: type = ChildAnswered) -> Tool:
+    """A tool whose child asks this, and ends once `until` stands in the journal."""
+
+    @tool(Effect.SELF)
+    async def errand(*, record: Recorder) -> Reply:
+        """Have a child at work."""
+        await record(BORN, *news)
+        record.tell(MOVED)
+        record.tell(replace(MOVED, node="child-1/child-1", title="deeper"))
+        while True:
+            seen = record.view.seq
+            if any(isinstance(e.event, until) for e in await record.entries()):
+                break
+            await record.news(after=seen)
+        await record(ENDED)
+        return Reply("so it was")
+
+    return errand
+
+
+def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
+    evening = Evening(here, [("errand", "{}")], "Done.")
+
+    async def story() -> None:
+        record = Recorder(evening.store)
+        mine = world(evening.provider, record, here, 9)
+        tools = (*mine.tools, errand)
+        house = {**mine.house, "record": record}
+        mine = replace(mine, tools=tools, house=house)
+        session = await Session.open(record, lambda _: mine, directory=str(here))
+        typist = Typist(*typed)
+        around = partial(evening.converse, typist, "go", session)
+        await around(tools=tools)
+
+    anyio.run(story)
+    return [row for row in evening.out.getvalue().split("\n") if row], evening
+
+
+def test_a_question_of_a_child_says_whose_it_is_and_a_yes_for_the_session_counts(
+    tmp_path: Path,
+) -> None:
+    rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "s")
+
+    at = rows.index("child-1 (explore) asks:")
+    assert rows[at - 1] == "child-1 (explore) begins: Look around for me."
+    assert rows[at + 1 : at + 6] == [
+        "? May edit_file change a file?", "  hello.py", "  -hi", "  +hello",
+        "  no rule allows it",
+    ]  # fmt: skip
+    assert "  └ yes, and edit_file(./hello.py) for this session" in rows
+    assert "child-1 is done · 900 in · 10 out · $0.25" in rows
+    assert evening.events(Granted, ChildAnswered) == [
+        Granted("edit_file(./hello.py)"),
+        ChildAnswered("child-1/c7", True, hash="h1"),
+    ]
+
+
+def test_a_no_with_its_reason_goes_to_the_child(tmp_path: Path) -> None:
+    _, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "n", "not yet")
+
+    assert evening.events(ChildAnswered) == [
+        ChildAnswered("child-1/c7", False, "not yet", hash="h1")
+    ]
+
+
+def test_what_a_child_wants_to_know_is_asked_under_its_name(tmp_path: Path) -> None:
+    rows, evening = told(tmp_path, errand_with(asks(ASK_USER, ASK)), "blue", "so")
+
+    assert rows.count("child-1 (explore) asks:") == 2
+    assert evening.events(ChildAnswered) == [
+        ChildAnswered("child-1/c7", True, "", ("blue", "so"), hash="h1")
+    ]
+
+
+def test_a_child_s_name_orders_no_screen_about(tmp_path: Path) -> None:
+    hostile = asks("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
+
+    rows, _ = told(tmp_path, errand_with(hostile), "y")
+
+    assert "child-1 (\\x1b[2Jmain\\u202e) asks:" in rows
+
+
+def test_ctrl_c_at_a_child_s_question_stops_the_turn(tmp_path: Path) -> None:
+    rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), Key.CTRL_C)
+
+    assert "stopped at a question" in rows
+    assert evening.events(Stopped) == [Stopped("stopped at a question")]
+
+
+def test_a_question_that_its_child_asks_no_more_is_taken_back(tmp_path: Path) -> None:
+    late = errand_with(asks("edit_file", EDIT))
+
+    @tool(Effect.SELF)
+    async def errand(*, record: Recorder) -> Reply:
+        """Have a child at work that is stopped while it asks."""
+
+        async def run() -> None:
+            await late.run(record=record)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            while not record.view.family.asks:
+                await record.news(after=record.view.seq)
+            for _ in range(50):  # until it stands on the screen
+                await anyio.lowlevel.checkpoint()
+            await record(ChildAnswered("child-1/c7", gone=True))
+        return Reply("so it was")
+
+    async def never() -> str | Key:
+        await anyio.sleep_forever()
+        return ""
+
+    rows, _ = told(tmp_path, errand, never)
+
+    assert "  └ it is not asked any more" in rows
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], Evening]]:
+    """What commands say while a child is at work, which ends when it is stopped."""
+
+    def tell(commands: Sequence[str]) -> tuple[list[str], Evening]:
+        evening = Evening(tmp_path, "Done.")
+
+        async def story() -> None:
+            session = await evening.session()
+            await session.record(BORN)
+            session.record.tell(MOVED)
+            session.record.tell(replace(MOVED, node="child-1/child-1", title="deeper"))
+            await evening.converse(Typist(*commands), session=session)
+
+        anyio.run(story)
+        return [row for row in evening.out.getvalue().split("\n") if row], evening
+
+    return tell
+
+
+def test_the_tree_shows_who_works_on_what_and_what_that_costs(
+    here: Callable[[Sequence[str]], tuple[list[str], Evening]],
+) -> None:
+    rows, _ = here(["/tree", "/tree all"])
+
+    shown = [row for row in rows if "child-1" in row]
+    assert shown[0].startswith(
+        "child-1 (explore) runs · Look around for me. · 12.3k tokens"
+    )
+    assert shown[1] == "    child-1/child-1 (explore) · deeper · 12.3k tokens · $0.50"
+    assert "say /tree, not /tree all: refold tree shows any session" in rows
+
+
+def test_one_child_is_stopped_or_all_and_the_names_are_told(
+    here: Callable[[Sequence[str]], tuple[list[str], Evening]],
+) -> None:
+    rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
+
+    assert "no child 'child-9' is at work here; there is child-1" in rows
+    assert "To be stopped, with all below: child-1" in rows
+    assert "That was said already: it ends as soon as it can." in rows
+    assert "    it is to end: stopped by the person" in rows
+    assert evening.events(ChildStopped) == [ChildStopped("child-1")]
+
+
+def test_where_no_child_works_that_is_said(tmp_path: Path) -> None:
+    evening = Evening(tmp_path, "Done.")
+
+    rows = evening.tell("/tree", "/stop")
+
+    assert "It has no children: the tool `task` gives work to another agent." in rows
+    assert "no child is at work" in rows
+
+
+def test_a_line_of_the_tree_fits_a_narrow_screen() -> None:
+    child = Child(BORN, 1)
+    done = Child(replace(BORN, child="child-2", title="\x1b]0;x"), 2, end=ENDED)
+    family = Family((child, done))
+
+    wide = [bare([row]) for row in family_lines(family, {}, 0)]
+    narrow = [bare([row]) for row in family_lines(family, {"child-1": MOVED}, 40)]
+
+    assert wide == [
+        "child-1 (explore) runs · Look around for me. · nothing yet",
+        "child-2 (explore) done · \\x1b]0;x · 900 in · 10 out · $0.25",
+    ]
+    assert all(len(row) <= 40 for row in narrow)

@@ -1,0 +1,70 @@
+"""`/fork`: the person goes on in a copy, and the session that they leave stays as it is."""
+
+import io
+import os
+from pathlib import Path
+
+import anyio
+from test_conversation import Typist
+
+from refold.app import App
+from refold.cli.interactive import around
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.run import Conversation
+from refold.cli.terminal.screen import Screen
+from refold.config.here import load_here
+from refold.config.paths import paths
+from refold.journal import codec
+from refold.journal.events import Forked, Said
+from refold.testing.scripted import ScriptedProvider
+from refold.wishes import Wishes
+
+
+def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
+    """The session that was begun, the rows on the screen, and who said what where."""
+    places, out = paths(os.environ), io.StringIO()
+
+    async def converse() -> str:
+        settings = load_here(here, places, os.environ, {}).settings
+        wishes = Wishes(directory=here, provider=ScriptedProvider("One.", "Two.", "Three."))
+        app = App(settings, places, os.environ, wishes)
+        try:
+            id_, session = await app.start()
+            async with session:
+                surroundings = around(app, id_, session.view)
+                screen = Screen(out, Look())
+                await Conversation(session, surroundings, screen, Typist(*typed)).converse(
+                    ""
+                )
+        finally:
+            await app.aclose()
+        return id_
+
+    id_ = anyio.run(converse)
+    found: dict[str, list[object]] = {}
+    for session in (places.data / "sessions").iterdir():
+        lines = (session / "events.jsonl").read_bytes().split(b"\n")[:-1]
+        events = [entry.event for entry, _ in codec.decode(lines)]
+        found[session.name] = [e for e in events if isinstance(e, Said | Forked)]
+    return id_, out.getvalue().split("\n"), found
+
+
+def test_the_words_after_it_are_said_in_the_copy(tmp_path: Path) -> None:
+    first, rows, found = told(tmp_path, "hello", "/fork", "and now?")
+
+    (copy,) = set(found) - {first}
+    assert [e.words for e in found[first] if isinstance(e, Said)] == ["hello"]
+    assert [e.words for e in found[copy] if isinstance(e, Said)] == ["hello", "and now?"]
+    (forked,) = (e for e in found[copy] if isinstance(e, Forked))
+    assert (forked.source, forked.id) == (first, copy)
+    assert f"It is a copy of {first} up to event {forked.seq}." in rows
+
+
+def test_at_an_event_and_what_makes_no_sense(tmp_path: Path) -> None:
+    first, rows, found = told(tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi")
+
+    (copy,) = set(found) - {first}
+    assert [e.words for e in found[copy] if isinstance(e, Said)] == ["hi"]
+    shown = "\n".join(rows)
+    assert f"the session {first} has no event 999" in shown
+    assert "say /fork, or /fork EVENT with its number, not 'soon'" in shown

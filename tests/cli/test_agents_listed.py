@@ -1,0 +1,142 @@
+"""Agents of one's own, from the command line: listed, chosen, and what is wrong with them."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.app import App
+from refold.cli.main import main
+from refold.config.load import load
+from refold.config.paths import paths
+from refold.journal.events import AgentChosen
+from refold.testing.scripted import ScriptedProvider
+from refold.wishes import Wishes
+
+MINE = "---\ndescription: Looks at pages.\nreadonly: true\nrole: small\n---\nYou look.\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    agents = tmp_path / ".claude/agents"
+    agents.mkdir(parents=True)
+    (agents / "Looker.md").write_text(MINE)
+    (agents / "bad.md").write_text("---\nname: bad\n---\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    return tmp_path
+
+
+def test_agents_are_listed_with_where_they_are_from_and_what_is_wrong(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    main(["trust", "add"])
+    capfd.readouterr()
+
+    code = main(["agents"])
+    out, err = capfd.readouterr()
+
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].endswith("runs commands.  (works for you)")
+    assert lines[-1].split("  ", 1)[0] == "looker"
+    assert lines[-1].endswith("Looks at pages.  (.claude/agents/Looker.md)")
+    assert err == (
+        "refold: the agent in .claude/agents/bad.md does not count: it has no description: "
+        "say in a sentence what it is for\n"
+    )
+
+
+def test_programs_read_them_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    main(["trust", "add"])
+    capfd.readouterr()
+
+    main(["agents", "--json"])
+
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert found[-1] == {
+        "name": "looker", "description": "Looks at pages.",
+        "where": ".claude/agents/Looker.md", "as": "both", "role": "small",
+        "acting": "native", "tools": ["*"], "deferred": [], "without": ["task"],
+        "effects": ["ask", "look", "self"],
+    }  # fmt: skip
+
+
+def test_what_is_not_trusted_is_named_and_does_not_count(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    main(["agents"])
+    out, err = capfd.readouterr()
+
+    assert "looker" not in out
+    assert err == (
+        "refold: .claude/agents: this folder is not trusted, so these agents do not count "
+        "(refold trust add)\n"
+    )
+
+
+def test_one_of_a_trusted_folder_works_when_it_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "s.jsonl").write_text('{"text": "Seen."}\n')
+    chosen = ["-p", "Look", "--script", "s.jsonl", "--agent", "LOOKER"]
+
+    assert main(chosen) == 1
+    assert "there is no agent 'LOOKER'" in capfd.readouterr().err
+    assert main([*chosen, "--trust"]) == 0
+    out, err = capfd.readouterr()
+    assert (out, err.count("bad.md does not count")) == ("Seen.\n", 1)
+
+
+def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:
+    environ = {"REFOLD_HOME": str(folder / "home"), "HOME": str(folder)}
+    provider = ScriptedProvider("Hi.", "Ho.")
+
+    async def story() -> tuple[str, ...]:
+        places = paths(environ)
+        settings = load(places.settings, environ, {}).settings
+        wishes = Wishes(directory=folder, provider=provider, trust=True)
+        app = App(settings, places, environ, wishes)
+        id_, session = await app.start()
+        async with session:
+            await session.record(AgentChosen("looker"))
+            await session.inbox.say("Hello.")
+            await session.go()
+        await app.aclose()
+        (folder / ".claude/agents/Looker.md").unlink()
+        later = App(settings, places, environ, wishes)
+        session = await later.resume(id_)
+        async with session:
+            await session.inbox.say("Hello again.")
+            await session.go()
+        notices = later.notices()
+        await later.aclose()
+        return notices
+
+    notices = anyio.run(story)
+
+    first, second = provider.heard
+    assert first.system.startswith("You look.")
+    assert not {"bash", "write_file", "task"} & {tool.name for tool in first.tools}
+    assert "bash" in {tool.name for tool in second.tools}
+    assert (
+        "the agent 'looker' of this session is not there any more: main works instead"
+        in notices
+    )
+
+
+def test_an_agent_s_own_limit_does_not_widen_the_one_that_is_set(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / ".claude/agents/Looker.md").write_text(MINE.replace("role", "steps: 9\nrole"))
+    look = '{"calls": [{"tool": "list_files", "arguments": {}}]}\n'
+    (folder / "s.jsonl").write_text(look + '{"text": "Seen."}\n')
+
+    code = main(["-p", "Look", "--script", "s.jsonl", "--agent", "looker", "--trust",
+                 "--max-turns", "1", "--output-format", "json"])  # fmt: skip
+
+    assert (code, json.loads(capfd.readouterr().out)["outcome"]) == (2, "step_limit")

@@ -1,0 +1,149 @@
+"""`--fork`: a session goes on in a copy, and stays as it is."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from refold.cli.main import main
+from refold.config.paths import paths
+from refold.journal.home import Home
+
+CAPFD = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to work in, and nothing on stdin."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    return tmp_path
+
+
+def says(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
+    script = Path("script.jsonl")
+    script.write_bytes(msgspec.json.encode({"text": answer}))
+    capfd.readouterr()
+    code = main(["-p", *words, "--script", str(script)])
+    found = capfd.readouterr()
+    return code, found.out, found.err
+
+
+def sessions() -> dict[str, bytes]:
+    home = Home(paths(os.environ).data / "sessions")
+    return {s.id: (s.path / "events.jsonl").read_bytes() for s in home.sessions()}
+
+
+def test_the_newest_session_goes_on_in_a_copy(capfd: CAPFD) -> None:
+    says(capfd, "One.", "first")
+    ((old, before),) = sessions().items()
+
+    code, out, err = says(capfd, "Two.", "-c", "--fork", "second")
+
+    now = sessions()
+    (new,) = set(now) - {old}
+    assert (code, out) == (0, "Two.\n")
+    assert err == f"{new}: forked from {old} at event {len(before.splitlines())}\n"
+    assert now[old] == before
+    assert now[new].startswith(before)
+    assert main(["sessions", "check", new]) == 0
+    assert main(["replay", new, "--run"]) == 0
+    capfd.readouterr()
+    main(["sessions", "show", new])
+    told = capfd.readouterr().out
+    assert [word in told for word in ("first", "One.", "second", "Two.")] == [True] * 4
+
+
+def test_at_an_event_the_copy_knows_nothing_of_what_came_after(capfd: CAPFD) -> None:
+    says(capfd, "One.", "first")
+    says(capfd, "Two.", "-c", "second")
+    ((old, _),) = sessions().items()
+
+    code, out, _ = says(
+        capfd,
+        "Three.",
+        "-r",
+        old,
+        "--fork",
+        "--at",
+        "8",
+        "third",
+        "--output-format",
+        "json",
+    )
+
+    new = json.loads(out)["session_id"]
+    capfd.readouterr()
+    main(["sessions", "show", new])
+    told = capfd.readouterr().out
+    assert code == 0
+    assert [word in told for word in ("first", "second", "third")] == [True, False, True]
+
+
+def test_c_takes_up_the_fork_for_it_was_used_last(capfd: CAPFD) -> None:
+    says(capfd, "One.", "first")
+    says(capfd, "Two.", "-c", "--fork", "second")
+    forks = sessions()
+
+    says(capfd, "Three.", "-c", "third")
+
+    changed = [id_ for id_, lines in sessions().items() if forks[id_] != lines]
+    ((fork, _),) = [(i, text) for i, text in forks.items() if b'"kind":"Forked"' in text]
+    assert changed == [fork]
+
+
+def test_what_was_said_before_is_learned_of_the_first_session_alone(
+    workspace: Path, capfd: CAPFD
+) -> None:
+    from tests.memory.workplace import Workplace
+
+    place = Workplace(workspace)
+    says(capfd, "One.", "always answer in German")
+    says(capfd, "Two.", "-c", "--fork", "use pnpm for packages")
+    ((fork, _),) = [(i, t) for i, t in sessions().items() if b'"kind":"Forked"' in t]
+
+    _, small = place.asks(fork, '{"notes": []}')
+
+    told = small.heard[0].messages[0].message.text
+    assert "pnpm" in told
+    assert "German" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--fork", "x"], "--fork copies a session: say which, with -c or -r ID"),
+        (["-c", "--at", "3", "x"], "it goes with --fork"),
+        (["-c", "--fork", "--at", "0", "x"], "'0' is no event"),
+        (["-c", "--fork", "--at", "999", "x"], "has no event 999: give one from 1 to"),
+        (["-c", "--fork", "--no-session", "x"], "--no-session keeps no journal"),
+    ],
+)
+def test_what_makes_no_sense_is_said(capfd: CAPFD, words: list[str], why: str) -> None:
+    says(capfd, "One.", "first")
+    before = sessions()
+
+    code, _, err = says(capfd, "Two.", *words)
+
+    assert code == 1
+    assert why in err
+    assert sessions() == before
+
+
+def test_whoever_takes_a_session_up_is_told_what_is_new_since(
+    workspace: Path, capfd: CAPFD
+) -> None:
+    says(capfd, "One.", "--trust", "first")
+    same = says(capfd, "Two.", "--trust", "-c", "second")
+    (workspace / "AGENTS.md").write_text("Be brief.\n")
+
+    other = says(capfd, "Three.", "--trust", "-c", "third")
+    again = says(capfd, "Four.", "--trust", "-c", "fourth")
+
+    assert [same[2], again[2]] == ["", ""]
+    assert "refold: since this session was left: system text, instructions: 0" in other[2]

@@ -1,0 +1,156 @@
+"""`refold replay`: a session again, as it stands on the disk of a person."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold.cli.main import main
+from refold.config.paths import paths
+from refold.journal.home import Home
+
+CAPFD = pytest.CaptureFixture[str]
+LINES: tuple[dict[str, Any], ...] = (
+    {"calls": [{"tool": "read_file", "arguments": {"path": "a.txt"}}]},
+    {"calls": [{"tool": "write_file", "arguments": {"path": "b.txt", "content": "hi\n"}}]},
+    {"text": "Done."},
+)
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which a session has been, and nothing on stdin."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    (tmp_path / "a.txt").write_text("hello\n")
+    script = tmp_path / "script.jsonl"
+    script.write_bytes(b"\n".join(msgspec.json.encode(line) for line in LINES))
+    assert main(["-p", "Go", "--script", str(script)]) == 0
+    return tmp_path
+
+
+def said(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = main(["replay", *words])
+    found = capfd.readouterr()
+    return code, found.out, found.err
+
+
+def the_session() -> str:
+    (found,) = Home(paths(os.environ).data / "sessions").sessions()
+    return found.id
+
+
+def configured(text: str) -> None:
+    file = paths(os.environ).settings
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_without_run_it_is_the_talk_again(capfd: CAPFD) -> None:
+    code, out, err = said(capfd, the_session())
+
+    assert (code, err) == (0, "")
+    assert "‹ Done." in out
+    main(["sessions", "show", the_session()])
+    assert capfd.readouterr().out == out
+
+
+def test_with_run_unchanged_code_agrees_and_writes_nothing(capfd: CAPFD) -> None:
+    journal = paths(os.environ).data / "sessions" / the_session() / "events.jsonl"
+    before = journal.read_bytes()
+
+    code, out, err = said(capfd, "--run")
+
+    assert (code, err) == (0, "")
+    assert out == f"{the_session()}: 3 steps, 14 events made again, all agree\n"
+    assert journal.read_bytes() == before
+
+
+def test_other_rules_diverge_with_event_step_field_and_both_values(capfd: CAPFD) -> None:
+    configured('[permissions]\ndeny = ["read_file"]\n')
+
+    code, out, _ = said(capfd, "--run", "--all")
+
+    assert code == 1
+    assert out.splitlines()[:3] == [
+        "event 8, turn 3, step 1: Judged.verdict",
+        "  then  allow",
+        "  now   deny",
+    ]
+
+
+def test_another_step_limit_diverges(capfd: CAPFD) -> None:
+    configured("[limits]\nsteps = 2\nwarn = 0\n")
+
+    code, out, _ = said(capfd, "--run", "--json")
+
+    found = json.loads(out)
+    first = found["divergences"][0]
+    assert code == 1
+    assert (first["step"], first["event"], first["field"], first["then"]) == (
+        3,
+        "Asked",
+        "notes",
+        [],
+    )
+    assert "step limit" in first["now"][0]
+
+
+def test_tools_that_look_are_done_again_where_that_is_wanted(
+    workspace: Path, capfd: CAPFD
+) -> None:
+    (workspace / "a.txt").write_text("changed\n")
+
+    recorded = said(capfd, "--run")
+    again = said(capfd, "--run", "--tools", "again")
+
+    assert recorded[0] == 0
+    assert again[0] == 1
+    assert "hello" in again[1]
+    assert "changed" in again[1]
+
+
+def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
+    capfd: CAPFD,
+) -> None:
+    configured("[limits]\noutput = 999\n")
+
+    told = said(capfd, "--run")
+    strict = said(capfd, "--run", "--strict")
+
+    assert (told[0], strict[0]) == (0, 1)
+    assert "the briefing differs at event 4: output: none, now 999\n" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--tools", "again"], "go with --run"),
+        (["--all"], "go with --run"),
+        (["nothing", "--run"], "there is no session 'nothing'"),
+    ],
+)
+def test_what_makes_no_sense_is_said(capfd: CAPFD, words: list[str], why: str) -> None:
+    code, _, err = said(capfd, *words)
+
+    assert code == 1
+    assert why in err
+
+
+def test_a_damaged_journal_is_replayed_up_to_the_damage(capfd: CAPFD) -> None:
+    journal = paths(os.environ).data / "sessions" / the_session() / "events.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole.replace(b'"Done."', b'"Gone."'))
+
+    code, out, err = said(capfd, the_session(), "--run")
+
+    assert code == 1
+    assert "all agree" in out
+    assert "is damaged" in err

@@ -1,0 +1,198 @@
+"""`refold rlm`: which way it goes, what it prints, which code comes back."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    (tmp_path / "notes.txt").write_text("The port is 8080.\n")
+    return tmp_path
+
+
+def script(folder: Path, *lines: dict[str, Any]) -> str:
+    path = folder / "script.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
+    return str(path)
+
+
+def test_a_small_lookup_is_one_flat_call_and_says_why(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = script(folder, {"text": "8080"})
+
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--script", said])
+
+    out, err = capfd.readouterr()
+    assert (code, out) == (0, "8080\n")
+    assert "refold: flat: about 5 tokens are read at a glance\n" in err
+    assert "refold: step 1: answers\n" in err
+
+
+def test_a_flat_call_is_in_a_journal_with_its_material_and_without_tools(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = script(folder, {"text": "8080"})
+
+    main(["rlm", "Which port?", "--context", "notes.txt", "--script", said, "--json"])
+    document = json.loads(capfd.readouterr().out)
+    main(["sessions", "show", document["session_id"], "--json"])
+    told = capfd.readouterr().out
+
+    assert document["route"] == {
+        "way": "flat", "reason": "about 5 tokens are read at a glance", "tokens": 5,
+        "files": 1, "window": 32_000,
+    }  # fmt: skip
+    assert (document["outcome"], document["text"], document["leaves"]) == (
+        "answered", "8080", 0,
+    )  # fmt: skip
+    assert "The port is 8080." in told
+    assert "read_file" not in told
+
+
+def test_an_answer_in_a_shape_is_data(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = script(folder, {"text": '{"port": 8080}'})
+    shape = '{"type": "object", "properties": {"port": {"type": "integer"}}}'
+
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--schema", shape,
+                 "--script", said, "--json"])  # fmt: skip
+
+    assert code == 0
+    assert json.loads(capfd.readouterr().out)["structured"] == {"port": 8080}
+
+
+def test_an_answer_with_claims_is_printed_without_them_and_says_how_to_check(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    claim = {"claim": "It is 8080.", "evidence": [{"path": "notes.txt"}]}
+    said = script(folder, {"text": json.dumps({"answer": "8080", "claims": [claim]})})
+
+    main(["rlm", "Which port?", "--context", "notes.txt", "--script", said])
+
+    out, err = capfd.readouterr()
+    assert out == "8080\n"
+    assert "refold: 1 claim with evidence: refold verify " in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([" "], 'nothing to find out: say refold rlm "QUESTION" --context FILE'),
+        (["Who?", "--context", "gone"], "--context 'gone': there is no such file or folder"),
+        (["Who?", "--flat", "--rlm"], "not allowed with argument --flat"),
+        (["Who?", "--schema", "{"], "--schema '{' is no JSON"),
+        (["Who?", "--flat", "--context", "large.txt"],
+         "--flat: about 37,500 tokens do not fit into the window of 32,000: leave --flat "
+         "out, and code goes through them"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_before_a_model_is_asked(
+    folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    (folder / "large.txt").write_text("x" * 150_000)
+
+    code = main(["rlm", *arguments, "--script", script(folder, {"text": "No."})])
+
+    out, err = capfd.readouterr()
+    assert (code, out) == (1, "")
+    assert said in err
+
+
+def test_by_code_the_model_is_told_of_the_material_and_never_shown_it(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = script(folder, {"text": "I cannot."}, {"text": "I cannot."})
+
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", said,
+                 "--json"])  # fmt: skip
+    out, err = capfd.readouterr()
+    document = json.loads(out)
+    main(["sessions", "show", document["session_id"], "--json"])
+    told = capfd.readouterr().out
+
+    assert code == 0
+    assert document["route"]["way"] == "recursive"
+    assert "refold: recursive: asked for\n" in err
+    assert "The material is in the variable `context`: a text of 18 characters." in told
+    assert "The port is 8080." not in told
+    assert '"type":"agent_changed","agent":"rlm"' in told
+
+
+@pytest.mark.parametrize(("way", "told"), [("--flat", False), ("--rlm", True)])
+def test_only_who_works_by_code_hears_what_the_folder_asks_for(
+    folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, told: bool
+) -> None:
+    (folder / "AGENTS.md").write_text("Speak Latin.")
+    said = script(folder, {"text": "8080"}, {"text": "8080"})
+
+    main(["rlm", "Which port?", way, "--context", "notes.txt", "--script", said, "--trust"])
+
+    kept = [path for path in home.rglob("*") if path.is_file()]
+    assert any(b"Speak Latin" in path.read_bytes() for path in kept) is told
+
+
+@pytest.mark.slow
+def test_code_goes_through_what_no_window_holds(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "logs").mkdir()
+    for number in range(40):
+        lines = ["ok " + "x" * 100] * 200 + ["ERROR"] * (number % 3)
+        (folder / f"logs/{number:02}.txt").write_text("\n".join(lines))
+    code = (
+        "```python\nprint(type(context).__name__, len(context))\n```",
+        "```python\nn = sum(t.count('ERROR') for t in context.values())\n```\n"
+        "```python\nFINAL({'answer': f'{n} errors', 'claims': []})\n```",
+    )
+    said = script(folder, *({"text": text} for text in code))
+
+    done = main(["rlm", "How many errors?", "--context", "logs", "--script", said])
+
+    out, err = capfd.readouterr()
+    assert (done, out) == (0, "39 errors\n")
+    told = [line for line in err.splitlines() if "session" not in line]
+    assert told[0].startswith("refold: recursive: about 208,")
+    assert told[1:] == ["refold: step 1: runs code", "refold: step 2: runs code"]
+
+
+@pytest.mark.slow
+def test_models_and_agents_that_code_calls_are_told_while_it_works(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = (
+        "```python\nfound = map_lm([str(n) for n in range(30)], 'Is it even?')\n```",
+        *["yes"] * 30,
+        "```python\nmore = rlm('Look closer.')\n```",
+        "```python\nFINAL('closer')\n```",
+        "```python\nFINAL(f'{len(found)} {more}')\n```",
+    )
+    said = script(folder, *({"text": text} for text in steps))
+
+    main(["rlm", "Which are even?", "--rlm", "--script", said, "--json"])
+
+    out, err = capfd.readouterr()
+    document = json.loads(out)
+    assert (document["text"], document["leaves"], document["children"]) == (
+        "30 closer", 30, 1,
+    )  # fmt: skip
+    assert [line.removeprefix("refold: ") for line in err.splitlines()][2:] == [
+        "step 1: runs code",
+        "  25 model calls so far",
+        "  code ran · 30 model calls",
+        "step 2: runs code",
+        "  child-1 begins: Look closer.",
+        "  child-1 is done",
+        "step 3: runs code",
+    ]

@@ -1,0 +1,388 @@
+"""`refold tree|show|trace|step|stream|cost` over a session and those below it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.cli.main import main
+from refold.journal.blobs import Blobs
+from refold.journal.disk import Disk
+from refold.journal.events import (
+    Answered,
+    Asked,
+    Ended,
+    Judged,
+    ModelFailed,
+    Reserved,
+    Settled,
+    Started,
+    Traced,
+    TurnEnded,
+)
+from refold.journal.home import Home
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import ScriptedProvider
+from refold.tools.contract import Reply, tool
+from refold.values.tools import Effect
+from refold.values.usage import Usage
+from tests.kernel.house import world
+from tests.views.planted import HOSTILE, answer, at_home, begun, family, hold, plant
+
+ID = "20260101-000000-abcd"
+Output = pytest.CaptureFixture[str]
+
+
+def document(capsys: Output, *arguments: str, code: int = 0) -> Any:
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def text(capsys: Output, *arguments: str, code: int = 0) -> str:
+    assert main(arguments) == code
+    return capsys.readouterr().out
+
+
+def test_a_tree_is_one_document(capsys: Output) -> None:
+    family(at_home())
+
+    found = document(capsys, "tree", ID, "--leaves")
+
+    one, two = found["children"]
+    assert (found["type"], found["address"], found["session_id"]) == ("tree", "root", ID)
+    assert [one["children"][0]["address"], two["address"]] == [
+        "root/child-1/child-1", "root/child-2",
+    ]  # fmt: skip
+    assert two["leaves"] == {"done": 3, "failed": 1, "open": 0, "remembered": 0}
+    assert [leaf["status"] for leaf in two["leaf_nodes"]] == [
+        "done",
+        "done",
+        "failed",
+        "done",
+    ]
+    assert found["total"]["answers"] == 10
+    assert found["total"]["cost"] == document(capsys, "cost", ID)["cost"]
+
+
+def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
+    family(at_home())
+
+    for words in ((f"{ID}/child-1",), ("root/child-1", "--session", ID),
+                  ("child-1", "--session", ID[:10]), ("root", "--session", f"{ID}/child-1")):  # fmt: skip
+        assert document(capsys, "tree", *words)["address"] == "root/child-1"
+    assert document(capsys, "cost", f"{ID}/child-1")["calls"] == 2
+    rows = text(capsys, "trace", f"{ID}/child-1").splitlines()
+    assert [row.split()[3] for row in rows] == [
+        "root/child-1/child-1", "root/child-1/step-1", "root/child-1/child-1/step-1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tree", f"{ID}/child-7"), "root has no child-7: there is child-1, child-2"),
+        (("show", f"{ID}/leaf-1"), "root has no 'leaf-1'"),
+        (("tree", f"{ID}/call-0"), "root/call-0 is no session"),
+        (("step", "3", ID), "root has no step 3: they are 1 to 2"),
+        (("step", "0", ID), "root has no step 0"),
+        (("stream", f"{ID}/child-7"), f"{ID} has no child-7"),
+        (("stream", f"{ID}/../other"), "'..' is no session"),
+        (("show", ID, "--session", "2025"), "names one session"),
+        (("tree", "2027"), "there is no session '2027'"),
+        (("trace", "--slow", "0"), "'0' is no number above 0"),
+    ],
+)
+def test_what_is_not_there_is_said_and_what_is(
+    capsys: Output, words: tuple[str, ...], said: str
+) -> None:
+    family(at_home())
+
+    assert main(words) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_session_is_shown_with_its_task_answer_and_children(capsys: Output) -> None:
+    family(at_home())
+
+    shown = text(capsys, "show", f"{ID}/child-1")
+    found = document(capsys, "show", f"{ID}/child-1")
+
+    assert shown.startswith("root/child-1 · explore · m/big · answered\n")
+    for part in (
+        "\ntask\n  find it\n",
+        "\nanswer\n  Found.\n",
+        "└─ child-1  explore  failed",
+    ):
+        assert part in shown
+    assert (found["task"], found["answer"], found["result"]) == (
+        "find it",
+        "Found.",
+        "done",
+    )
+    assert [each["address"] for each in found["children"]] == ["root/child-1/child-1"]
+
+
+def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
+    whole = "word " * 3_000 + "the end"
+    blob = Blobs(at_home(), Disk()).put(whole.encode())
+    plant(at_home(), [
+        *begun(), Asked(),
+        Reserved("leaf", "m/small", 0.5, 900, 1, "call-0", "k", 0, "what is it?"),
+        Settled(7, Usage(30), "m/small", 0.0, text="word word", whole=blob),
+    ])  # fmt: skip
+
+    assert text(capsys, "show", f"{ID}/leaf-1").endswith(f"answer\n  {whole}\n")
+    found = document(capsys, "show", f"{ID}/leaf-1")
+    assert (found["words"], found["answer"]) == ("what is it?", whole)
+    assert (found["input_tokens"], found["cost"], found["status"]) == (30, 0.0, "done")
+
+
+def test_a_call_is_shown_with_who_allowed_it_and_all_it_printed(capsys: Output) -> None:
+    blob = Blobs(at_home(), Disk()).put(b"all of it")
+    plant(at_home(), [
+        *begun(), Asked(), answer("", ("call-7", "bash", '{"command": "make"}')),
+        Judged("call-7", "ask", "bash(make)", "it runs a command", source="settings.toml"),
+        Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", whole=blob),
+    ])  # fmt: skip
+
+    shown = text(capsys, "show", f"{ID}/c7")
+    found = document(capsys, "show", f"{ID}/call-7")
+
+    for part in ("root/call-7 · bash · failed", "  command: make\n", "\nresult\n  all of it\n",
+                 "verdict ask by bash(make) (settings.toml): it runs a command\na person said yes"):  # fmt: skip
+        assert part in shown
+    assert (found["arguments"], found["verdict"]) == ({"command": "make"}, "ask")
+    assert (found["text"], found["whole"], found["outcome"]) == (
+        "cut",
+        "all of it",
+        "failed",
+    )
+
+
+def test_a_blob_that_is_gone_is_said_where_it_would_stand(capsys: Output) -> None:
+    plant(at_home(), [*begun(), Asked(), answer("", ("call-0", "bash", "{}")),
+                      Ended("call-0", "done", "cut", whole="0" * 64)])  # fmt: skip
+
+    assert "is missing)" in text(capsys, "show", f"{ID}/call-0")
+
+
+def test_a_step_says_what_was_sent_by_part_and_what_came_of_it(capsys: Output) -> None:
+    plant(at_home(), [
+        *begun("will it rain?"), Asked(), answer("I look.", ("call-0", "weather", '{"city": "Oslo"}')),
+        Ended("call-0", "done", "rain in Oslo"),
+        Asked(("Two steps are left.",), tools=False, because=("step_limit",)),
+        Traced("POST x", "0" * 64), answer("Rain."), TurnEnded("answered"),
+    ])  # fmt: skip
+
+    first, last = (document(capsys, "step", n, ID) for n in ("1", "-1"))
+    shown = text(capsys, "step", "2", ID)
+
+    assert [part["name"] for part in first["request"]["parts"]] == ["prompt", "words"]
+    assert [(c["tool"], c["text"]) for c in first["calls"]] == [("weather", "rain in Oslo")]
+    assert (last["notes"], last["tools"], last["traced"]) == (
+        ["Two steps are left."],
+        False,
+        [1],
+    )
+    assert (last["step"], last["answer"]["text"]) == (2, "Rain.")
+    for part in ("root · step 2 of 2 · done · 2.0 s", "and may call no tools", "  tool results ",
+                 "note\n  Two steps are left.", f"refold sessions requests {ID} 1"):  # fmt: skip
+        assert part in shown
+    assert text(capsys, "show", f"{ID}/step-2") == shown
+
+
+def test_hostile_words_are_shown_as_they_are_and_do_nothing(capsys: Output) -> None:
+    call = ("call-0", HOSTILE, json.dumps({HOSTILE: HOSTILE}))
+    plant(at_home(), [
+        *begun(HOSTILE), Asked((HOSTILE,)), answer(HOSTILE, call),
+        Judged("call-0", "deny", HOSTILE, HOSTILE), Ended("call-0", "refused", HOSTILE),
+        Reserved("leaf", HOSTILE, leaf=1, words=HOSTILE, call_id=HOSTILE),
+        Settled(10, None, HOSTILE, None, HOSTILE, HOSTILE),
+        Asked(), ModelFailed(HOSTILE, HOSTILE, HOSTILE), TurnEnded("failed", HOSTILE),
+    ])  # fmt: skip
+
+    for words in (("tree", ID, "--leaves"), ("show", ID), ("show", f"{ID}/call-0"),
+                  ("show", f"{ID}/leaf-1"), ("step", "1", ID), ("step", "2", ID),
+                  ("trace", ID), ("cost", ID, "--turns"), ("stream", ID)):  # fmt: skip
+        shown = text(capsys, *words)
+        assert not set(shown) & set("\x1b\x07\x9b\u202e\u200b")
+        assert "owned" in shown
+        assert main([*words, "--json"]) == 0
+        assert all(json.loads(each) for each in capsys.readouterr().out.splitlines())
+
+
+def test_a_broken_child_is_named_and_the_exit_code_says_so(capsys: Output) -> None:
+    family(at_home())
+    journal = at_home() / "children/child-1/events.jsonl"
+    journal.write_bytes(b"no journal\n")
+
+    assert main(["tree", ID]) == 1
+
+    told = capsys.readouterr()
+    assert "child-2  rlm  answered" in told.out
+    assert told.err.startswith(f"refold: {journal}: ")
+
+
+def test_a_stream_tells_the_newest_turn_of_all_nodes(capsys: Output) -> None:
+    family(at_home())
+
+    rows = text(capsys, "stream", ID).splitlines()
+    assert main(["stream", ID, "--json"]) == 0
+    found = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+
+    told = [row.split("  ", 1)[1] for row in rows]
+    assert told[:2] == ["› find the bug", "‹ I send two."]
+    assert told[2].startswith("call-0 task")
+    assert told[3] == "child-1 is born: explore: find it"
+    assert {row.split()[1] for row in rows} == {
+        "root", "root/child-1", "root/child-1/child-1", "root/child-2",
+    }  # fmt: skip
+    assert rows[-1].endswith("root/child-2  turn ended answered")
+    assert found[0] == {"node": "root", "at": 102.0, "by": "", "seq": 2, "type": "user_message",
+                        "text": "find the bug", "sender": "person", "when": "now"}  # fmt: skip
+    assert {each["node"] for each in found} == {row.split()[1] for row in rows}
+
+
+def test_a_stream_goes_on_after_an_event(capsys: Output) -> None:
+    family(at_home())
+
+    rows = text(capsys, "stream", ID, "--after", "16").splitlines()
+
+    assert [row.split()[1:] for row in rows[:2]] == [
+        ["root", "‹", "It", "is", "in", "parse()."], ["root", "turn", "ended", "answered"],
+    ]  # fmt: skip
+    assert rows[-1].endswith("root/child-2  turn ended answered")
+
+
+def test_a_stream_ends_where_the_process_that_wrote_is_gone(capsys: Output) -> None:
+    plant(at_home(), [*begun(), Asked()])
+
+    assert main(["stream", ID]) == 1
+
+    told = capsys.readouterr()
+    assert told.out.endswith("root  › look\n")
+    assert told.err == "refold: root: its process ended in the middle of a turn\n"
+
+
+def test_what_runs_is_shown_as_running_and_nothing_is_written(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = list[dict[str, Any]]()
+
+    @tool(Effect.LOOK)
+    async def look() -> Reply:
+        """Look at the session that this is a call of."""
+        before = (at_home() / "events.jsonl").read_bytes()
+        seen.append(document(capsys, "tree"))
+        seen.append(document(capsys, "show", "root/call-0"))
+        assert (at_home() / "events.jsonl").read_bytes() == before
+        return Reply("seen")
+
+    model = ScriptedProvider([("look", "{}")], "Done.")
+    given = world(model, model="m/one", tools=(look,))
+
+    async def story() -> None:
+        home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+        record = Recorder(home.store(ID), clock=lambda: 5.0)
+        async with await Session.open(
+            record, lambda _: given, directory=str(tmp_path), id_=ID
+        ) as session:
+            await session.inbox.say("Look at yourself.")
+            await session.go()
+            seen.append(document(capsys, "tree"))
+
+    anyio.run(story)
+
+    assert [each.get("status") or each["outcome"] for each in seen] == [
+        "running", "running", "answered",
+    ]  # fmt: skip
+    assert seen[0]["activity"] == "look {}"
+
+
+def test_a_child_that_waits_for_a_person_is_told_with_what_for(capsys: Output) -> None:
+    plant(at_home(), [*begun(), Asked(), answer("", ("call-0", "bash", '{"command": "make"}')),
+                      Judged("call-0", "ask")])  # fmt: skip
+    hold(at_home())
+
+    assert "now: waits for a person: bash make" in text(capsys, "tree", ID)
+
+
+TASK = {"tool": "task", "arguments": {"prompt": "find it", "agent": "explore"}}
+
+
+def script(*lines: dict[str, Any]) -> None:
+    text = "".join(json.dumps(each) + "\n" for each in lines)
+    Path("script.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_a_child_that_a_session_had_is_below_it_and_paid_for_once(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script({"calls": [TASK]}, {"text": "It is 42."}, {"text": "42."})
+    monkeypatch.setattr("sys.stdin", None)
+
+    assert text(capsys, "-p", "send it", "--script", "script.jsonl") == "42.\n"
+
+    root, cost = document(capsys, "tree"), document(capsys, "cost")
+    (below,) = root["children"]
+    assert (below["address"], below["agent"], below["status"]) == (
+        "root/child-1", "explore", "answered",
+    )  # fmt: skip
+    assert (root["answers"], below["answers"], root["total"]["answers"]) == (2, 1, 3)
+    assert (cost["calls"], cost["usage"]["fresh"]) == (3, 30)  # the script tells 10 of each
+    assert [node["calls"] for node in cost["nodes"]] == [2, 1]
+    assert document(capsys, "show", "root/child-1")["answer"] == "It is 42."
+
+
+@pytest.mark.slow
+def test_another_process_is_followed_with_its_child_until_its_turn_ends(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script({"calls": [TASK]}, {"text": "It is 42, or so.", "pause": 0.08}, {"text": "42."})
+    flags = ("--output-format", "stream-json", "--include-partial-messages")
+    with subprocess.Popen(
+        [sys.executable, "-m", "refold", "-p", "go", "--script", "script.jsonl", *flags],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        next(line for line in running.stdout if '"subagent_start"' in line)
+
+        before = document(capsys, "tree")
+        followed = text(capsys, "stream")
+        running.stdout.read()
+
+    assert (before["status"], before["activity"]) == ("running", "task explore")
+    rows = [row.split(" ", 1)[1] for row in followed.splitlines()]
+    assert rows[0] == "root  › go"
+    assert rows[-2:] == ["root  ‹ 42.", "root  turn ended answered"]
+    assert "root/child-1  ‹ It is 42, or so." in rows
+    after = document(capsys, "tree")
+    assert [after["status"], after["children"][0]["status"]] == ["answered", "answered"]
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_is_not_shown_as_running(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script({"text": "slowly " * 100, "pause": 0.5})
+    flags = ("--output-format", "stream-json", "--include-partial-messages")
+    with subprocess.Popen(
+        [sys.executable, "-m", "refold", "-p", "go", "--script", "script.jsonl", *flags],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        next(line for line in running.stdout if '"after"' in line)
+        running.kill()
+
+    assert document(capsys, "tree")["status"] == "cut_off"
+    assert main(["stream"]) == 1

@@ -1,0 +1,350 @@
+"""A fork: the same bytes up to an event, then a life of its own."""
+
+import errno
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from refold.engine.request import build_request
+from refold.engine.world import World
+from refold.errors import BadInput, JournalError
+from refold.journal import codec
+from refold.journal.check import check
+from refold.journal.disk import Disk
+from refold.journal.events import (
+    ChildBorn,
+    Ended,
+    Entry,
+    Event,
+    Forked,
+    ModelAnswered,
+    Said,
+    SessionStarted,
+    Started,
+    TurnStarted,
+    VariablesKept,
+)
+from refold.journal.fold import View, fold
+from refold.journal.forking import UNKNOWN, Fork, fork
+from refold.journal.home import Home
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.scripted import Line, ScriptedProvider
+from refold.testing.strict import check_history
+from refold.values.budget import Budget
+from refold.values.messages import Image, Message, ToolCall
+from refold.values.usage import Spent, Usage
+from tests.kernel.house import BOOK, WEATHER, raw, world
+
+NOW = 1_000_000.0
+SCRIPTS = some.lists(
+    some.sampled_from(["Yes.", [WEATHER], [BOOK, WEATHER], [("fly", "{}")], ""]), max_size=4
+)
+
+
+def written(home: Home, *events: Event, name: str = "a") -> Path:
+    """A session with these events in it."""
+
+    async def write() -> None:
+        record = Recorder(home.store(name), clock=lambda: 5.0)
+        await record.open()
+        await record(*events)
+        await record.close()
+
+    anyio.run(write)
+    return home.path(name)
+
+
+def lived(home: Home, script: list[Line], given_: World, name: str = "a") -> Path:
+    async def live() -> None:
+        record = Recorder(home.store(name), clock=lambda: 5.0)
+        async with await Session.open(record, lambda _: given_, id_=name) as session:
+            await session.inbox.say("Well?")
+            await session.go()
+
+    anyio.run(live)
+    return home.path(name)
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return (path / "events.jsonl").read_bytes().split(b"\n")[:-1]
+
+
+def entries_of(path: Path) -> list[Entry]:
+    return [entry for entry, _ in codec.decode(lines_of(path))]
+
+
+def everything(path: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()
+    }
+
+
+def gone_on(home: Home, id_: str, given_: World) -> View:
+    async def go() -> View:
+        record = Recorder(home.store(id_), clock=lambda: 9.0)
+        async with await Session.open(record, lambda _: given_) as session:
+            await session.inbox.say("And now?")
+            return await session.go()
+
+    return anyio.run(go)
+
+
+def check_forks(home: Home, script: list[Line], *, may_book: bool, step: int = 1) -> None:
+    orders: list[str] = []
+    rules = world(ScriptedProvider()).rules if may_book else ()
+    path = lived(home, script, world(ScriptedProvider(*script), orders, rules=rules))
+    before, source, ordered = everything(path), entries_of(path), list(orders)
+
+    for seq in range(1, len(source) + 1, step):
+        made = fork(home, "a", seq, NOW)
+
+        copy = home.path(made.id)
+        ours = entries_of(copy)
+        forked = Forked("a", seq, _hash(path, seq), made.id)
+        assert lines_of(copy)[:seq] == lines_of(path)[:seq]
+        assert (ours[:seq], ours[seq].event) == (source[:seq], forked)
+        assert fold(ours[: seq + 1]) == fold([ours[seq]], fold(source[:seq]))
+        assert check(copy).damages == ()
+        assert all(c.result is not None for c in fold(ours).talk.calls)
+        view = gone_on(home, made.id, world(ScriptedProvider("Now."), orders))
+        check_history(s.message for s in build_request(view).messages)
+        assert check(copy).damages == ()
+
+    assert everything(path) == before
+    assert orders == ordered  # nothing that was under way is done a second time
+
+
+def test_at_every_event_it_is_the_same_up_to_there_and_goes_on_alone(
+    tmp_path: Path,
+) -> None:
+    check_forks(Home(tmp_path), [[BOOK, WEATHER], "Yes."], may_book=True, step=2)
+
+
+@pytest.mark.slow
+@settings(
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(SCRIPTS, some.booleans())
+def test_so_it_is_for_many_sessions(
+    tmp_path: Path, script: list[Line], may_book: bool
+) -> None:
+    check_forks(Home(tmp_path / os.urandom(6).hex()), script, may_book=may_book)
+
+
+def _hash(path: Path, seq: int) -> str:
+    return [head for _, head in codec.decode(lines_of(path))][seq - 1].h
+
+
+def test_what_was_under_way_is_not_known_in_the_fork(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    calls = (ToolCall("c1", "book", raw("{}")), ToolCall("c2", "book", raw("{}")))
+    answer = ModelAnswered(Message("assistant", calls))
+    written(
+        home, SessionStarted("/w"), Said("x"), TurnStarted(2), answer, Started("c1"),
+        Ended("c1", "done", "ok"),
+    )  # fmt: skip
+
+    found = entries_of(home.path(fork(home, "a", None, NOW).id))
+
+    assert [entry.event for entry in found[7:]] == [Ended("c2", "unknown", UNKNOWN)]
+    assert fold(found).talk.calls == ()
+
+
+def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    path = lived(home, ["Yes."], world(ScriptedProvider("Yes.")))
+    before = everything(path)
+
+    first, second = fork(home, "a", None, NOW), fork(home, "a", 4, NOW)
+    gone_on(home, first.id, world(ScriptedProvider("One.")))
+    third = fork(home, first.id, None, NOW)
+    gone_on(home, second.id, world(ScriptedProvider("Two.")))
+
+    views = [fold(entries_of(home.path(each.id))) for each in (first, second, third)]
+    assert len({first.id, second.id, third.id}) == 3
+    assert [v.about.forked[0] for v in views] == ["a", "a", first.id]
+    assert [v.about.id for v in views] == [first.id, second.id, third.id]
+    assert everything(path) == before
+    assert [check(home.path(e.id)).damages for e in (first, second, third)] == [()] * 3
+
+
+def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    async def put(*contents: bytes) -> list[str]:
+        return [await home.store("a").put(each) for each in contents]
+
+    names = anyio.run(put, b"picture", b"whole", b"variables", b"later")
+    path = written(
+        home,
+        SessionStarted("/w"),
+        Said("x", pictures=(Image(names[0], "image/png"),)),
+        Ended("c", "done", "cut", whole=names[1]),
+        VariablesKept("c", names[2]),
+        Ended("d", "done", "cut", whole=names[3]),
+    )
+
+    made = fork(home, "a", 4, NOW)
+
+    copy = home.path(made.id)
+    there = {p.name: p.stat().st_ino for p in (copy / "blobs").iterdir()}
+    assert there == {n: (path / "blobs" / n).stat().st_ino for n in names[:3]}
+    assert fold(entries_of(copy)).talk.variables == names[2]
+    assert check(copy).blobs == 3
+
+
+def test_where_the_disk_knows_no_links_blobs_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+
+    async def put() -> str:
+        return await home.store("a").put(b"whole")
+
+    name = anyio.run(put)
+    written(home, SessionStarted("/w"), Ended("c", "done", "cut", whole=name))
+
+    def no_link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+
+    copy = home.path(fork(home, "a", None, NOW).id)
+
+    assert (copy / "blobs" / name).read_bytes() == b"whole"
+    assert (copy / "blobs" / name).stat().st_mode & 0o777 == 0o600
+    assert check(copy).damages == ()
+
+
+def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    born = ChildBorn("child-1", "c1", "explore", "look", grant=Budget(2.0))
+    call = ModelAnswered(
+        Message("assistant", (ToolCall("c1", "task", raw("{}")),)), Usage(5, output=2)
+    )
+    written(
+        home, SessionStarted("/w"), Said("x"), TurnStarted(2), call, Started("c1"), born
+    )
+    written(home, SessionStarted("/w"), name="a/child-1")
+
+    made = fork(home, "a", None, NOW)
+
+    view = fold(entries_of(home.path(made.id)))
+    assert not (home.path(made.id) / "children").exists()
+    assert [c.foreign for c in view.family.children] == [True]
+    assert (view.family.running, view.turn.lent) == ((), ())
+    assert view.account.spent == Spent()
+    with pytest.raises(BadInput, match="a/child-1 is a child"):
+        fork(home, "a/child-1", None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"), [(0, "1 to 2"), (3, "no event 3"), (-1, "1 to 2")]
+)
+def test_there_is_no_fork_of_what_is_not_there(tmp_path: Path, at: int, words: str) -> None:
+    home = Home(tmp_path)
+    written(home, SessionStarted("/w"), Said("x"))
+
+    with pytest.raises(BadInput, match=words):
+        fork(home, "a", at, NOW)
+
+    assert [s.id for s in home.sessions()] == ["a"]
+
+
+def test_a_damaged_session_is_forked_before_the_damage(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    path = written(home, SessionStarted("/w"), Said("x"), Said("y"), Said("z"))
+    whole = (path / "events.jsonl").read_bytes()
+    (path / "events.jsonl").write_bytes(whole.replace(b'"words":"y"', b'"words":"n"'))
+
+    with pytest.raises(BadInput, match=r"fork it at event 2 or before"):
+        fork(home, "a", None, NOW)
+
+    assert check(home.path(fork(home, "a", 2, NOW).id)).damages == ()
+
+
+class Dying(Disk):
+    """Does `calls` things, and nothing more: then the process is dead."""
+
+    def __init__(self, calls: int, error: BaseException) -> None:
+        self.left, self.error = calls, error
+
+    def _one(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+
+    def write(self, file: int, data: bytes, at: int) -> None:
+        self._one()
+        super().write(file, data, at)
+
+    def sync(self, file: int) -> None:
+        self._one()
+        super().sync(file)
+
+    def mkdir(self, path: Path) -> None:
+        self._one()
+        super().mkdir(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._one()
+        super().rename(old, new)
+
+    def sync_directory(self, path: Path) -> None:
+        self._one()
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("calls", range(7))
+def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> None:
+    home = Home(tmp_path)
+    path = written(home, SessionStarted("/w"), Said("x"))
+    before = everything(path)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(JournalError, match="make room"):
+        fork(home, "a", None, NOW, Dying(calls, full))
+
+    whole = [check(s.path).damages for s in home.sessions()]
+    assert whole in ([()], [(), ()])
+    assert everything(path) == before
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_what_a_dead_process_left_half_made_is_no_session_and_goes(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    path = written(home, SessionStarted("/w"), Said("x"))
+    left = tmp_path / ".fork-999999999-b"
+    left.mkdir()
+    (left / "events.jsonl").write_bytes((path / "events.jsonl").read_bytes())
+
+    listed = [s.id for s in home.sessions()]
+    fork(home, "a", None, NOW)
+
+    assert listed == ["a"]
+    assert not left.exists()
+
+
+def test_it_can_be_made_while_the_other_is_written(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    async def write() -> Fork:
+        record = Recorder(home.store("a"))
+        await record.open()
+        await record(SessionStarted("/w"), Said("x"))
+        made = await anyio.to_thread.run_sync(fork, home, "a", None, NOW)
+        await record(Said("later"))
+        await record.close()
+        return made
+
+    made = anyio.run(write)
+
+    assert [type(e.event) for e in entries_of(home.path(made.id))][-1] is Forked
+    assert check(home.path("a")).events == 3

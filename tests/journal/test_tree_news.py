@@ -1,0 +1,114 @@
+"""Following a tree of sessions while it is written: what is new, whose, and in which order."""
+
+from pathlib import Path
+
+from refold.journal import codec
+from refold.journal.codec import Head
+from refold.journal.events import (
+    ChildBorn,
+    ChildEnded,
+    Entry,
+    Event,
+    Said,
+    SessionStarted,
+    TurnEnded,
+)
+from refold.journal.tree_news import TreeNews
+
+
+class Written:
+    """A journal that grows."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._file, self._head = path / "events.jsonl", Head()
+
+    def add(self, event: Event, at: float = 1.0) -> None:
+        entry = Entry(self._head.seq + 1, event, at)
+        line, self._head = codec.encode(entry, self._head)
+        with self._file.open("ab") as file:
+            file.write(line + b"\n")
+
+    def tear(self, torn: bytes) -> None:
+        with self._file.open("ab") as file:
+            file.write(torn)
+
+
+def told(news: TreeNews) -> list[tuple[str, str]]:
+    return [(node, codec.kind_of(entry.event)) for node, entry in news.look()]
+
+
+def born(name: str) -> ChildBorn:
+    return ChildBorn(name, "call-0", "explore", "look")
+
+
+def test_only_what_is_new_is_told_and_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
+    journal = Written(tmp_path / "s")
+    news = TreeNews(tmp_path / "s", "root")
+    journal.add(SessionStarted("/work"))
+
+    assert told(news) == [("root", "SessionStarted")]
+    assert told(news) == []
+    journal.add(Said("x"))
+    journal.tear(b'{"h":"0123')
+    assert told(news) == [("root", "Said")]
+    assert told(news) == []
+    assert news.damages == []
+
+
+def test_a_child_is_joined_at_its_birth_and_left_at_its_end(tmp_path: Path) -> None:
+    root = Written(tmp_path / "s")
+    news = TreeNews(tmp_path / "s", "root")
+    root.add(born("child-1"), at=1.0)
+
+    assert told(news) == [("root", "ChildBorn")]  # its journal is not there yet
+    child = Written(tmp_path / "s/children/child-1")
+    child.add(SessionStarted("/work"), at=2.0)
+    child.add(born("child-1"), at=3.0)
+    below = Written(tmp_path / "s/children/child-1/children/child-1")
+    below.add(Said("deep"), at=2.5)
+    root.add(Said("beside"), at=2.2)
+    assert told(news) == [
+        ("root/child-1", "SessionStarted"), ("root", "Said"),
+        ("root/child-1/child-1", "Said"), ("root/child-1", "ChildBorn"),
+    ]  # fmt: skip
+    child.add(TurnEnded("answered"), at=4.0)
+    root.add(ChildEnded("child-1", "answered", "done"), at=5.0)
+    assert told(news) == [("root/child-1", "TurnEnded"), ("root", "ChildEnded")]
+    child.add(Said("nobody looks there any more"))
+    below.add(Said("nor there"))
+    assert told(news) == []
+
+
+def test_a_journal_that_breaks_is_told_of_once_and_the_others_go_on(tmp_path: Path) -> None:
+    root, child = Written(tmp_path / "s"), Written(tmp_path / "s/children/child-1")
+    news = TreeNews(tmp_path / "s", "root")
+    root.add(born("child-1"))
+    child.tear(b"no line of a journal\n")
+
+    assert told(news) == [("root", "ChildBorn")]
+    root.add(Said("x"))
+    assert told(news) == [("root", "Said")]
+    assert len(news.damages) == 1
+    assert "child-1/events.jsonl: " in news.damages[0]
+
+
+def test_a_clock_that_goes_back_does_not_change_the_order_of_a_journal(
+    tmp_path: Path,
+) -> None:
+    journal = Written(tmp_path / "s")
+    journal.add(SessionStarted("/work"), at=100.0)
+    journal.add(Said("x"), at=5.0)
+    journal.add(TurnEnded("answered"), at=6.0)
+
+    assert [k for _, k in told(TreeNews(tmp_path / "s", "root"))] == [
+        "SessionStarted", "Said", "TurnEnded",
+    ]  # fmt: skip
+
+
+def test_a_name_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    Written(tmp_path / "other").add(Said("not of this tree"))
+    (tmp_path / "s/children").mkdir(parents=True)
+    Written(tmp_path / "s").add(born("../../other"))
+
+    assert told(TreeNews(tmp_path / "s", "root")) == [("root", "ChildBorn")]

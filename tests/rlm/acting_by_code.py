@@ -1,0 +1,154 @@
+"""Sessions whose model acts by code, with a model beside them that answers by a rule."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import anyio
+from in_process import InProcessWorkers
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.agents.profile import Leash
+from refold.engine.policies.code import code_or_final
+from refold.engine.policies.continuation import joined_up
+from refold.engine.policies.converse import converse
+from refold.engine.policies.final import final
+from refold.engine.policies.step_limit import at_most, going_on
+from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.world import Aide, World
+from refold.errors import ProviderError
+from refold.journal import codec
+from refold.journal.events import Entry, Event, Reserved, Settled
+from refold.journal.fold import View
+from refold.journal.store import MemoryStore, Store
+from refold.permissions.rules import parse
+from refold.provider.code_acting.acting import CodeActing
+from refold.provider.port import Delta, Done, Provider, Request, TextDelta
+from refold.rlm.below import Beginning
+from refold.rlm.keeping import Keeper
+from refold.rlm.memo import Kind, SessionMemo
+from refold.rlm.port import Workers
+from refold.rlm.rate import Rate
+from refold.rlm.repl import Given, Repl
+from refold.session.recorder import Recorder
+from refold.session.session import Session
+from refold.testing.strict import StrictProvider
+from refold.tools.python import python
+from refold.values.messages import ToolResult
+from refold.values.usage import Usage
+
+LEASH = Leash(fan_out=50, at_once=8, depth=1, cell=120, call=120)
+POLICIES = (
+    stopping, code_or_final, final, at_most(25, warn=1), joined_up(3, code=True),
+    going_on, after_a_stop, converse,
+)  # fmt: skip
+Rule = Callable[[str], str]
+
+
+class Leaf:
+    """A model that answers by a rule, from the words it is told. Counts what it is asked."""
+
+    def __init__(self, rule: Rule, seconds: float = 0.0, broken: int = 0) -> None:
+        self._rule, self._seconds, self._broken = rule, seconds, broken
+        self.heard: list[Request] = []
+        self.at_once = self._now = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.heard.append(request)
+        if self._broken:
+            self._broken -= 1
+            raise ProviderError("the line is down")
+        self._now += 1
+        self.at_once = max(self.at_once, self._now)
+        try:
+            await anyio.sleep(self._seconds)
+        finally:
+            self._now -= 1
+        yield TextDelta(self._rule(request.messages[-1].message.text))
+        yield Done(Usage(fresh=100, output=10))
+
+
+def coded(*cells: str) -> str:
+    return "\n\n".join(f"```python\n{cell}\n```" for cell in cells)
+
+
+class Told:
+    """What a session is made of, so that a second one can go on with the same."""
+
+    def __init__(
+        self,
+        model: Provider,
+        leaf: Provider,
+        *,
+        store: Store | None = None,
+        workers: Workers | None = None,
+        given: dict[str, Any] | None = None,
+        memo: Kind = "off",
+        **world: Any,
+    ) -> None:
+        self.store: Any = store or MemoryStore()
+        self.native = False  # are calls made as the model makes them?
+        self.model: Any = model
+        self.leaf: Any = leaf
+        self.workers: Any = workers or InProcessWorkers()
+        self._given, self._memo = given or {}, memo
+        self._house = {"seen": world.pop("seen", [])}
+        self._tools, self._world = world.pop("tools", ()), world
+
+    async def session(self) -> Session:
+        record = Recorder(self.store, clock=lambda: 0.0)
+        memo = SessionMemo(record) if self._memo == "session" else None
+        every: dict[str, Any] = {"leash": LEASH, "rate": Rate(), "memo": memo}
+        given = Given(**{**every, **self._given})
+        keeper = Keeper(self.workers)
+        repl = Repl(record, lambda: world, keeper, given)
+        world = World(
+            self.model if self.native else CodeActing(StrictProvider(self.model)),
+            (python, *self._tools),
+            POLICIES,
+            (parse("python", "allow"), parse("peek", "allow")),
+            house={"repl": repl, **self._house},
+            aide=lambda: Aide(self.leaf, "test/leaf", 1_000_000, _price),
+            beside=keeper.beside,
+        )
+        world = replace(world, **self._world)
+        return await Session.open(record, lambda _: world)
+
+    async def turn(self, words: str = "Go.") -> View:
+        session = await self.session()
+        if words:
+            await session.inbox.say(words)
+        return await session.go()
+
+    def run(self, words: str = "Go.") -> View:
+        return anyio.run(self.turn, words)
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for entry, _ in codec.decode(self.store.lines)]
+
+    def events(self, kind: type[Event]) -> list[Any]:
+        return [e.event for e in self.entries if isinstance(e.event, kind)]
+
+    @property
+    def leaves(self) -> tuple[list[Reserved], list[Settled]]:
+        return self.events(Reserved), self.events(Settled)
+
+
+def _price(model: str, usage: Usage) -> float:
+    return 0.01
+
+
+def observations(view: View) -> list[str]:
+    """What the model was told of its code."""
+    results = [s.message for s in view.talk.messages if s.message.role == "tool"]
+    parts = (part for message in results for part in message.parts)
+    return [part.text for part in parts if isinstance(part, ToolResult)]
+
+
+def material(**values: object) -> dict[str, Any]:
+    return {"begins": Beginning(values)}
+
+
+def shape(text: str) -> Raw:
+    return Raw(text.encode())

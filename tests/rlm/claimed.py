@@ -1,0 +1,84 @@
+"""A session in which files were read and commands were run, for the tests of claims."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold import Agent
+from refold.journal.home import Home
+from refold.journal.tree_files import entries_in
+from refold.place.files import DiskFiles
+from refold.rlm.claims import check
+from refold.rlm.claims_found import in_answer
+from refold.rlm.claims_seen import Seen, seen_in
+from refold.rlm.claims_today import Today
+from refold.rlm.claims_tree import records
+from refold.testing.scripted import Reply, ScriptedProvider
+from refold.values.claims import Checked, Claim
+
+APP = '''\
+"""The shop."""
+
+import hashlib
+
+
+def login(user: str, password: str) -> bool:
+    """Let somebody in."""
+    stored = read_password(user)
+    if stored is None:
+        return False
+    return stored == hashlib.md5(password.encode()).hexdigest()
+
+
+def read_password(user: str) -> str | None:
+    with open("passwords.txt") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name == user:
+                return value.strip()
+    return None
+'''
+UTIL = "".join(f"def helper_{n}(value):\n    return value * {n}\n\n" for n in range(1, 30))
+NOTES = "# Café\n\nThe naïve approach costs “nothing”, they said.\n\t\u3000Wide   blanks here\n日本語の文章です\n"
+MOVED = "first line of it\nsecond line of it\nthird line of it\n"
+
+
+class Past(Struct, frozen=True):
+    """The session, over; the files may have been changed since."""
+
+    directory: Path
+    path: Path
+
+    def seen(self) -> Seen:
+        return seen_in(records(self.path, entries_in(self.path)[0]))
+
+    def check(self, claims: Sequence[Claim]) -> tuple[Checked, ...]:
+        return check(claims, self.seen(), Today(DiskFiles(self.directory)))
+
+    def verdict(self, answer: str) -> Checked:
+        (claim,) = in_answer(answer)
+        return self.check([claim])[0]
+
+
+def session(
+    directory: Path, home: Path, *steps: Reply | str | list[tuple[str, str]]
+) -> Past:
+    """Do these steps in one turn. Everything is allowed."""
+    agent = Agent(
+        provider=ScriptedProvider(*steps), directory=directory, home=home, mode="bypass",
+        approve=_yes, settings={"memory": False, "sandbox.profile": "off"},
+    )  # fmt: skip
+
+    async def turn() -> str:
+        async with agent.session() as opened:
+            await opened.run("Look around.")
+            return opened.id
+
+    id_ = anyio.run(turn)
+    return Past(directory, Home(home / "sessions").path(id_))
+
+
+async def _yes(_: object) -> bool:
+    return True

@@ -1,0 +1,58 @@
+"""A session that asks 300 questions, in a process of its own: for a test that kills it.
+
+Usage: python fanning_out.py HOME HEARD
+"""
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+from acting_by_code import LEASH, Told, coded
+from msgspec.structs import replace
+
+from refold.journal.home import Home
+from refold.provider.port import Delta, Done, Request, TextDelta
+from refold.testing.scripted import ScriptedProvider
+from refold.values.usage import Usage
+
+MANY = 300
+SESSION = "fan"
+CODE = (
+    f"found = map_lm([str(n) for n in range({MANY})], 'q')\n"
+    "FINAL([len(found), len(set(found)), all(found)])"
+)
+
+
+class Counting:
+    """Writes down what it is asked before it answers, as a server of its own would."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        asked = request.messages[0].message.text.splitlines()[1]
+        os.write(self._file, f"{asked}\n".encode())
+        await anyio.sleep(0.02)
+        yield TextDelta(f"{asked} is answered")
+        yield Done(Usage(fresh=10, output=3))
+
+
+async def main(home: Path, heard: Path) -> None:
+    store = Home(home).store(SESSION)
+    answers = [coded(CODE)] * 2
+    leash = replace(LEASH, fan_out=MANY)
+    run = Told(
+        ScriptedProvider(*answers), Counting(heard), store=store, given={"leash": leash}
+    )
+    session = await run.session()
+    if not session.view.turn.seq:
+        await session.inbox.say("Go.")
+    view = await session.go()
+    await session.close()
+    print(view.turn.answer)
+
+
+if __name__ == "__main__":
+    anyio.run(main, Path(sys.argv[1]), Path(sys.argv[2]))

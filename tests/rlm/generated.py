@@ -1,0 +1,129 @@
+"""Material of any size with an answer that is known, and programs that find it.
+
+A line is a little more than 16 tokens. The programs are what a good model would write.
+"""
+
+import random
+from collections.abc import Callable
+
+from acting_by_code import coded
+from msgspec import Struct
+
+LINE = 16  # tokens, about
+_WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
+
+
+class Task(Struct, frozen=True):
+    name: str
+    context: str
+    answer: str
+    program: tuple[str, ...]  # the answers of the model, in their order
+    leaves: int = 0  # models that the program asks
+
+
+def tasks(tokens: int) -> list[Task]:
+    return [make(max(100, tokens // LINE)) for make in (needle, count, aggregate, join)]
+
+
+def needle(lines: int) -> Task:
+    """One sentence is somewhere; a model has to understand it."""
+    made = _log(lines)
+    made[lines * 2 // 3] = "At noon the keeper said that the code of the gate is 7341."
+    return Task(
+        "needle",
+        "\n".join(made),
+        "7341",
+        (
+            coded("print(type(context), len(context)); print(context[:200])"),
+            coded(
+                "import re\n"
+                "odd = [l for l in context.splitlines() if not re.match(r'\\d+ ', l)]\n"
+                "print(len(odd), odd[:3])"
+            ),
+            coded("FINAL(lm(odd[0], 'What is the code? Answer with the number.'))"),
+        ),
+        leaves=1,
+    )
+
+
+def count(lines: int) -> Task:
+    made = _log(lines)
+    many = sum(" ERROR " in line for line in made)
+    return Task(
+        "count",
+        "\n".join(made),
+        str(many),
+        (
+            coded(
+                "n = sum(' ERROR ' in l for l in context.splitlines())\nprint(n)",
+                "FINAL(n)",
+            ),
+        ),
+    )
+
+
+def aggregate(lines: int) -> Task:
+    """A model reads pieces, code adds up what it says."""
+    made = _log(lines)
+    total = sum("shouted" in line for line in made)
+    return Task(
+        "aggregate",
+        "\n".join(made),
+        str(total),
+        (
+            coded(
+                "lines = context.splitlines()\n"
+                "size = -(-len(lines) // 40)\n"
+                "parts = ['\\n'.join(lines[i:i + size]) for i in range(0, len(lines), size)]\n"
+                "print(len(parts))"
+            ),
+            coded(
+                "found = map_lm(parts, 'How many shouted?', {'type': 'integer'})\n"
+                "print(found[:5])",
+                "FINAL(sum(found))",
+            ),
+        ),
+        leaves=min(40, -(-lines // -(-lines // 40))),
+    )
+
+
+def join(lines: int) -> Task:
+    """Pairs of lines, anywhere in the material, that name the same number."""
+    made = _log(lines)
+    some = random.Random(2)
+    places = some.sample(range(lines), 20)
+    for n, at in enumerate(places[:10]):
+        made[at] = f"order {5000 + n} was made by customer {n}"
+    for n, at in enumerate(places[10:]):
+        made[at] = f"order {5000 + 2 * n} was sent to town {n}"
+    return Task(
+        "join",
+        "\n".join(made),
+        '[["0","0"],["2","1"],["4","2"],["6","3"],["8","4"]]',
+        (
+            coded(
+                "import re\n"
+                "by = dict(re.findall(r'order (\\d+) was made by customer (\\d+)', context))\n"
+                "to = dict(re.findall(r'order (\\d+) was sent to town (\\d+)', context))\n"
+                "print(len(by), len(to))"
+            ),
+            coded("FINAL(sorted([by[o], to[o]] for o in by.keys() & to.keys()))"),
+        ),
+    )
+
+
+def answering(words: str) -> str:
+    """A model that reads what these programs ask it."""
+    if "What is the code?" in words:
+        return words.split("gate is ")[1].split(".")[0]
+    return str(sum("shouted" in line for line in words.splitlines()[1:-2]))
+
+
+def _log(lines: int) -> list[str]:
+    some = random.Random(1)
+    pick: Callable[[tuple[str, ...]], str] = some.choice
+    return [
+        f"{n} {pick(('INFO', 'WARN', 'ERROR'))} {pick(_WORDS)} {pick(('spoke', 'shouted'))} to "
+        f"{pick(_WORDS)} about the {pick(_WORDS)} at {some.randrange(10_000)}"
+        for n in range(lines)
+    ]

@@ -1,0 +1,121 @@
+"""A worker that runs cells in a thread of this process: for tests of what is around one."""
+
+import contextlib
+import io
+import pickle
+import traceback
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import FunctionType, ModuleType
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from refold.rlm.host import PARAMETERS
+from refold.rlm.port import Cell, Host, HostFailed, Kept, Worker, WorkerLimits, WorkerLost
+
+
+class _Final(BaseException):
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.value = value
+
+
+class InProcess:
+    def __init__(self, functions: Mapping[str, tuple[str, ...]]) -> None:
+        self._functions = functions
+        self.variables: dict[str, Any] = {}
+        self._lost = ""
+
+    async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell:
+        names = self._names(host)
+        out = io.StringIO()
+
+        def work() -> Cell:
+            given = {**self.variables, **names}
+            try:
+                with contextlib.redirect_stdout(out):
+                    exec(compile(cell, "<cell>", "exec"), given)
+                found = Cell(out.getvalue())
+            except _Final as final:
+                found = Cell(out.getvalue(), final=Raw(msgspec.json.encode(final.value)))
+            except WorkerLost:
+                raise
+            except Exception:
+                last = traceback.format_exc().strip().splitlines()[-1]
+                found = Cell(out.getvalue() + last, failed=True)
+            hidden = {*names, "__builtins__"}
+            self.variables = {k: v for k, v in given.items() if k not in hidden}
+            return found
+
+        return await anyio.to_thread.run_sync(work)
+
+    async def put(self, name: str, value: object) -> None:
+        self.variables[name] = value
+
+    async def keep(self) -> tuple[bytes, Kept]:
+        kept: dict[str, Any] = {}
+        lost: list[tuple[str, str]] = []
+        for name, value in self.variables.items():
+            if isinstance(value, ModuleType | FunctionType):
+                lost.append((name, f"a {type(value).__name__} cannot be kept"))
+            else:
+                kept[name] = value
+        types = tuple((name, type(value).__name__) for name, value in kept.items())
+        return pickle.dumps(kept), Kept(types, tuple(lost))
+
+    async def restore(self, variables: bytes) -> Kept:
+        if variables.startswith(b"bomb"):
+            raise WorkerLost("it ran out of memory")
+        self.variables = pickle.loads(variables)
+        return Kept(tuple((name, type(v).__name__) for name, v in self.variables.items()))
+
+    async def names(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name, type(value).__name__) for name, value in self.variables.items())
+
+    def _names(self, host: Host) -> dict[str, Any]:
+        def final(value: object) -> None:
+            raise _Final(value)
+
+        def die(why: str) -> None:
+            raise WorkerLost(why)
+
+        return {
+            "FINAL": final,
+            "die": die,
+            "HostFailed": HostFailed,
+            **{
+                name: _function(name, takes, host)
+                for name, takes in {**PARAMETERS, **self._functions}.items()
+            },
+        }
+
+
+def _function(name: str, takes: tuple[str, ...], host: Host) -> Callable[..., object]:
+    async def asked(given: Mapping[str, object]) -> object:
+        return await host(name, given)
+
+    def call(*args: object, **named: object) -> object:
+        given = {**dict(zip(takes, args, strict=False)), **named}
+        return anyio.from_thread.run(asked, given)
+
+    return call
+
+
+class InProcessWorkers:
+    """`made` are all workers that were ever made."""
+
+    def __init__(self) -> None:
+        self.made: list[InProcess] = []
+        self.limits: WorkerLimits | None = None
+
+    @asynccontextmanager
+    async def __call__(
+        self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
+    ) -> AsyncGenerator[Worker, None]:
+        self.limits = limits
+        worker = InProcess(functions)
+        self.made.append(worker)
+        yield worker

@@ -1,0 +1,334 @@
+"""What counts as seen: by children, by code, in blobs; and files that are not what they seem."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from refold.errors import ToolFailed
+from refold.journal.below import CallMade, ChildBorn
+from refold.journal.codec import Head, encode
+from refold.journal.events import (
+    Ended,
+    Entry,
+    Event,
+    ModelAnswered,
+    Reserved,
+    SessionStarted,
+    Settled,
+    Started,
+)
+from refold.place.files import DiskFiles
+from refold.place.port import Real
+from refold.rlm.claims import check, told_in
+from refold.rlm.claims_found import UNREADABLE, in_answer
+from refold.rlm.claims_seen import Record, seen_in
+from refold.rlm.claims_today import Today
+from refold.rlm.claims_tree import records
+from refold.rlm.claims_words import says
+from refold.rlm.passages import Place, numbered
+from refold.values.claims import Checked, Claim, Evidence
+from refold.values.messages import Message, ToolCall
+from refold.values.shown import Output
+
+LINE = "this stands in the file, word for word"
+
+
+def made(*events: Event, at: float = 0.0) -> list[Entry]:
+    return [Entry(seq, event, at) for seq, event in enumerate(events, 1)]
+
+
+def called(id_: str, tool: str, **arguments: object) -> tuple[Event, ...]:
+    call = ToolCall(id_, tool, Raw(json.dumps(arguments).encode()))
+    return ModelAnswered(Message("assistant", (call,))), Started(id_)
+
+
+def read(id_: str, path: Path, text: str) -> tuple[Event, ...]:
+    rows = "\n".join(f"{n}\t{line}" for n, line in enumerate(text.split("\n"), 1))
+    seen = ((str(path), sha256(text.encode()).hexdigest()),)
+    return (*called(id_, "read_file", path=str(path)), Ended(id_, "done", rows, seen=seen))
+
+
+def ran(
+    id_: str, command: str, text: str, code: int | None = 0, whole: str = ""
+) -> tuple[Event, ...]:
+    shown = (Output(command, text, code),)
+    return (
+        *called(id_, "bash", command=command),
+        Ended(id_, "done", text, shown, whole=whole),
+    )
+
+
+def checked(
+    place: Path,
+    told: Sequence[Record],
+    *evidence: Evidence,
+    claim: str = "It is so.",
+    files: DiskFiles | None = None,
+) -> Checked:
+    today = Today(files or DiskFiles(place))
+    return check([Claim(claim, evidence)], seen_in(told), today)[0]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return Path(os.path.realpath(tmp_path))
+
+
+def quoted(path: object, lines: str = "1") -> Evidence:
+    return Evidence(path=str(path), lines=lines, quote=LINE)
+
+
+def test_what_a_child_read_and_ran_counts(place: Path) -> None:
+    (place / "a.py").write_text(LINE)
+    journal = place / "s" / "children" / "child-1" / "children" / "child-2"
+    journal.mkdir(parents=True)
+    lines, head = list[bytes](), Head()
+    own = made(
+        SessionStarted(str(place)),
+        *read("call-0", place / "a.py", LINE),
+        *ran("call-1", "make", "all 17 are well"),
+    )
+    for entry in own:
+        line, head = encode(entry, head)
+        lines.append(line)
+    (journal / "events.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    between, head = encode(
+        Entry(1, ChildBorn("child-2", "call-0", "explore", "Look.")), Head()
+    )
+    (journal.parent.parent / "events.jsonl").write_bytes(between + b"\n")
+    root = made(SessionStarted(str(place)), ChildBorn("child-1", "call-0", "code", "Do."))
+
+    told = records(place / "s", root)
+
+    assert checked(place, told, quoted("a.py")).state == "supported"
+    by_id = Evidence(call="child-1/child-2/call-1", quote="all 17 are well")
+    assert checked(place, told, by_id).state == "supported"
+    half = checked(place, told, Evidence(call="call-1", quote="all 17 are well"))
+    assert (half.state, "child-1/child-2/call-1" in half.reason) == ("unknown", True)
+
+
+def test_the_report_of_a_child_is_no_evidence(place: Path) -> None:
+    report = "child-1 is done.\n\nAll 40 tests pass"
+    told = Record(
+        made(*called("call-0", "task", prompt="Test."), Ended("call-0", "done", report))
+    )
+
+    found = checked(place, [told], Evidence(call="call-0", quote="All 40 tests pass"))
+
+    assert found.state == "unknown"
+
+
+def test_what_a_model_said_to_code_is_no_evidence(place: Path) -> None:
+    answer = "the author was born in Oslo in 1901"
+    told = made(
+        *called("call-0", "python", code="print(lm('Where?')); print(open('a').read())"),
+        Reserved("leaf", "m", leaf=1, call_id="call-0"),
+        Settled(3, text=answer),
+        Ended("call-0", "done", f"{answer}\nthe house stands in Bergen"),
+    )
+
+    said = checked(place, [Record(told)], Evidence(call="call-0", quote=answer))
+    read_by_code = Evidence(call="call-0", quote="the house stands in Bergen")
+
+    assert said.state == "unknown"
+    assert checked(place, [Record(told)], read_by_code).state == "supported"
+
+
+def test_a_call_that_has_not_ended_says_nothing(place: Path) -> None:
+    begun = Record(made(*called("call-0", "bash", command="make")))
+    cut_off = Record(
+        made(
+            *called("call-0", "bash", command="make"),
+            Ended("call-0", "unknown", "all is well here"),
+        )
+    )
+
+    for told in (begun, cut_off):
+        found = checked(place, [told], Evidence(call="make", quote="all is well here"))
+        assert found.state == "unknown"
+
+
+def test_a_refused_call_is_no_call(place: Path) -> None:
+    told = Record(
+        made(
+            *called("call-0", "bash", command="make"),
+            Ended("call-0", "refused", "Refused: no"),
+        )
+    )
+
+    assert (
+        checked(place, [told], Evidence(call="make"), claim="make ran").state
+        == "contradicted"
+    )
+
+
+def test_what_was_cut_is_looked_up_in_its_blob(place: Path) -> None:
+    text = "begins\n[… 900 of 1000 characters are left out here. …]\nends"
+    told = made(*ran("call-0", "make", text, whole="b" * 64))
+    evidence = Evidence(call="make", quote="in the middle of it")
+
+    whole = Record(told, blob=lambda _: b"begins, and in the middle of it\nends")
+
+    assert checked(place, [whole], evidence).state == "supported"
+    assert checked(place, [Record(told)], evidence).state == "unknown"
+
+
+def test_code_leaves_no_trace_so_the_file_must_be_what_it_was(place: Path) -> None:
+    (place / "data.txt").write_text(f"{LINE}\nand more of it on the second\n")
+    code = called("call-0", "python", code="print(len(open('data.txt').read()))")
+    later = made(
+        SessionStarted(str(place)), *code, Ended("call-0", "done", "70"), at=time.time() + 5
+    )
+    before = made(SessionStarted(str(place)), *code, Ended("call-0", "done", "70"), at=1.0)
+    other = made(
+        SessionStarted(str(place)),
+        *called("call-0", "python", code="1 + 1"),
+        Ended("call-0", "done", "2"),
+        at=time.time() + 5,
+    )
+    absent = Evidence(path="data.txt", quote="words that stand nowhere in it")
+
+    assert checked(place, [Record(later)], quoted("data.txt")).state == "supported"
+    assert checked(place, [Record(later)], quoted("data.txt", "2")).state == "contradicted"
+    assert checked(place, [Record(later)], absent).state == "contradicted"
+    assert checked(place, [Record(before)], quoted("data.txt")).state == "unknown"
+    assert checked(place, [Record(other)], quoted("data.txt")).state == "unknown"
+
+
+def test_a_call_that_code_made_reads_for_it(place: Path) -> None:
+    (place / "a.py").write_text(LINE)
+    call = ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.py"}'))
+    *_, end = read("call-0.1", place / "a.py", LINE)
+    told = made(
+        SessionStarted(str(place)), CallMade(call, "call-0"), Started("call-0.1"), end
+    )
+
+    assert checked(place, [Record(told)], quoted("a.py")).state == "supported"
+
+
+def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
+    class Locked(DiskFiles):
+        def read(self, real: Real, at_most: int = 0) -> bytes:
+            raise AssertionError(real)
+
+    (place / "a.py").write_text(LINE)
+    told = Record(made(SessionStarted(str(place))))
+
+    assert checked(place, [told], quoted("a.py"), files=Locked(place)).state == "unknown"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "huge", "binary", "directory", "unread"])
+def test_what_is_no_plain_file_any_more_is_not_looked_into(place: Path, kind: str) -> None:
+    path = place / "a.py"
+    told = Record(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
+    files = DiskFiles(place)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            (place / "secret").write_text(LINE)
+            path.symlink_to(place / "secret")
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(2**30)
+        case "binary":
+            path.write_bytes(b"\0" * 100)
+        case "directory":
+            path.mkdir()
+        case _:
+            path.write_text(LINE)
+            files = DiskFiles(place, unread=lambda _: "a rule says so")
+
+    found = checked(place, [told], quoted("a.py"), files=files)
+
+    assert found.state == ("stale" if kind == "binary" else "unknown"), found
+
+
+@pytest.mark.parametrize("path", ["\0", "~/a.py", "", "../" * 5000, "a\ud800", "x" * 5000])
+def test_a_path_that_is_none_is_told(place: Path, path: str) -> None:
+    told = Record(made(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE)))
+
+    assert checked(place, [told], quoted(path)).state == "unknown"
+
+
+def test_a_quote_that_occurs_everywhere_within_words_ends(place: Path) -> None:
+    text = "a" * 2_000_000
+    (place / "a.py").write_text(text)
+    told = Record(made(SessionStarted(str(place)), *read("call-0", place / "a.py", text)))
+    began = time.monotonic()
+
+    found = checked(place, [told], Evidence(path="a.py", quote="a" * 100_000))
+
+    assert found.state != "supported"
+    assert time.monotonic() - began < 5
+
+
+def test_an_answer_of_any_shape_is_read() -> None:
+    deep = '{"a":' * 600 + '{"evidence": []}' + "}" * 600
+    wide = json.dumps([{"claim": str(n), "evidence": "x"} for n in range(50)])
+    fenced = 'Two:\n```json\n{"name": "one", "evidence": []}\n```\nand\n{"risk": "two", "evidence": null}'
+
+    assert len(in_answer(wide)) == 50
+    assert [each.claim for each in in_answer(fenced)] == ["one", "two"]
+    assert [each.claim for each in in_answer(deep)] in ([], ["claim 1"])
+    assert in_answer("{" * 100_000) == ()
+    assert [
+        each.claim for each in in_answer('See: {"claim": "in a line", "evidence": []}.')
+    ] == ["in a line"]
+    assert [each.claim for each in in_answer('{"claim": "broken", "evidence": [')] == [
+        UNREADABLE
+    ]
+    assert in_answer("no JSON, no claims") == ()
+    assert in_answer('{"claims": [{"claim": "without"}]}') == ()
+
+
+def test_a_claim_in_the_same_words_is_the_claim_mended() -> None:
+    from refold.journal.events import TurnStarted
+    from refold.values.control import Claimed
+
+    first, second = Claim("It  is so."), Claim("It is so.", (quoted("a.py"),))
+    ends = [
+        Ended(f"call-{n}", "done", "", control=Claimed((c,)))
+        for n, c in enumerate((first, second))
+    ]
+
+    assert told_in(made(TurnStarted(0), *ends)).claims == (second,)
+
+
+@pytest.mark.parametrize(
+    ("claim", "meant"),
+    [
+        ("All tests pass", "passes"), ("No test fails", "passes"), ("It passes without errors", "passes"),
+        ("The suite is green", "passes"), ("not a single one fails", "passes"), ("it exits with code 0", "passes"),
+        ("11 passed, 1 failed", "fails"), ("The tests do not pass", "fails"), ("it fails to pass", "fails"),
+        ("tests don't pass", "fails"), ("The build is broken", "fails"),
+        ("All pass, except one", "unclear"), ("It passes, with errors", "unclear"),
+        ("The token is passed to login", ""), ("The name is checked", ""),
+    ],
+)  # fmt: skip
+def test_only_plain_words_of_success_are_held_against_an_exit_code(
+    claim: str, meant: str
+) -> None:
+    assert says(claim) == meant
+
+
+def test_no_path_can_be_meant_by_half_a_character(place: Path) -> None:
+    with pytest.raises(ToolFailed):
+        Today(DiskFiles(place)).real("a\ud800", (str(place),))
+
+
+def test_a_quote_does_not_reach_across_lines_that_were_not_shown() -> None:
+    shown = numbered([(1, "one and two"), (2, "three"), (7, "four and five")])
+
+    assert shown.places("two three") == [(1, 2)]
+    assert shown.places("three four") == []
+    assert shown.places("four and five", Place(2, 6)) == []
+    assert [shown.is_a_line(line) for line in ("three", "one and", "four and five")] == [
+        True, False, True,
+    ]  # fmt: skip

@@ -1,0 +1,163 @@
+"""What code calls besides models: tools of ours, through the seam, and agents below it."""
+
+from typing import Any
+
+import anyio
+import pytest
+from acting_by_code import Leaf, Told, coded, observations
+
+from refold.errors import ToolFailed
+from refold.journal.events import CallMade, Ended, Judged
+from refold.permissions.rules import parse
+from refold.rlm.below import Beginning
+from refold.testing.scripted import ScriptedProvider
+from refold.tools.contract import Reply, tool
+from refold.tools.task import Report
+from refold.values.tools import Effect
+
+
+@tool(Effect.LOOK)
+async def peek(path: str, first: int = 1, *, seen: list[str]) -> Reply:
+    """Read a file."""
+    seen.append(path)
+    if path == "gone":
+        raise ToolFailed("There is no file 'gone'.")
+    return Reply(f"{path} from {first}")
+
+
+@tool(Effect.CHANGE, path="path")
+async def scribble(path: str) -> Reply:
+    """Write a file."""
+    return Reply("written")
+
+
+class Siblings:
+    """Children that answer at once. `wanted` is what was asked of them."""
+
+    def __init__(self, *reports: Report) -> None:
+        self._reports = iter(reports)
+        self.wanted: list[tuple[str, int, Beginning]] = []
+
+    async def of_code(
+        self, call_id: str, key: str, n: int, task: str, material: Beginning
+    ) -> Report:
+        self.wanted.append((task, n, material))
+        return next(self._reports)
+
+
+def told(*answers: str, **more: Any) -> Told:
+    seen: list[str] = []
+    return Told(
+        ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=seen, **more
+    )
+
+
+def test_a_tool_is_a_function_whose_call_goes_through_the_seam() -> None:
+    run = told(coded("FINAL(peek('a.txt', first=3))"))
+
+    view = run.run()
+
+    assert view.turn.answer == "a.txt from 3"
+    (made,) = run.events(CallMade)
+    assert (made.call.id, made.call.name, made.within) == ("call-0.1", "peek", "call-0")
+    assert [e.call_id for e in run.events(Ended)] == ["call-0.1", "call-0"]
+
+
+def test_a_tool_that_fails_or_is_refused_is_an_error_in_the_code() -> None:
+    run = told(
+        coded("peek('gone')"), coded("scribble('a.txt')"), coded("FINAL(1)"),
+        attended=False,
+    )  # fmt: skip
+
+    view = run.run()
+
+    first, second, _ = observations(view)
+    assert first == "refold.rlm.port.HostFailed: There is no file 'gone'."
+    assert "Refused: no rule allows scribble" in second
+    assert {e.call_id: e.verdict for e in run.events(Judged)}["call-1.1"] == "deny"
+
+
+def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
+    run = told(coded("FINAL(scribble('a.txt'))"))
+
+    async def allowed() -> str:
+        session = await run.session()
+        await session.inbox.say("Go.")
+
+        async def say_yes() -> None:
+            while not session.view.talk.asked:
+                await session.record.news(after=session.view.seq)
+            await session.inbox.answer(session.view.talk.asked[0].call.id, allowed=True)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(say_yes)
+            await session.go()
+        return session.view.turn.answer
+
+    assert anyio.run(allowed) == "written"
+
+
+def test_a_child_is_given_its_context_and_gives_its_value() -> None:
+    below = Siblings(
+        Report("child-1", "done", '{"n": 3}'), Report("child-2", "done", "words")
+    )
+    run = told(
+        coded("a = rlm('Count.', context=[1, 2])", "FINAL([a['n'], rlm('Say.')])"),
+        given={"below": below},
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == '[3,"words"]'
+    assert below.wanted == [
+        ("Count.", 0, Beginning({"context": [1, 2]})), ("Say.", 0, Beginning()),
+    ]  # fmt: skip
+
+
+def test_of_several_children_one_that_fails_is_a_marked_slot() -> None:
+    below = Siblings(
+        Report("child-1", "done", "1"), Report("child-2", "failed", "", "out of money")
+    )
+    run = told(
+        coded("FINAL(map_rlm(['Same.', 'Same.'], shared='x'))"), given={"below": below}
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == '[1,{"__failed__":"child-2 is failed: out of money"}]'
+    assert [(n, m) for _, n, m in below.wanted] == [
+        (0, Beginning({"shared": "x"})), (1, Beginning({"shared": "x"})),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["rlm('Look.')", "map_rlm(['Look.'])[0]"])
+def test_code_goes_no_deeper_than_it_may(code: str) -> None:
+    run = told(
+        coded(f"print({code})"), coded("FINAL(1)"), given={"below": Siblings(), "depth": 1}
+    )
+
+    view = run.run()
+
+    assert "goes no deeper than 1 here: use lm or map_lm" in observations(view)[0]
+
+
+def test_a_session_that_is_not_there_cannot_be_attached() -> None:
+    run = told(
+        coded("attach_rlm('x', 'Go on.')"), coded("FINAL(1)"), given={"below": Siblings()}
+    )
+
+    view = run.run()
+
+    assert observations(view)[0].endswith("attach_rlm: there are no other sessions here")
+
+
+def test_a_rule_that_forbids_python_forbids_all_that_it_would_do() -> None:
+    run = told(
+        coded("FINAL(peek('a.txt'))"), "Then not.", "Then not.",
+        rules=(parse("python", "deny"),),
+    )  # fmt: skip
+
+    view = run.run()
+
+    assert view.turn.outcome == "answered"
+    assert run.events(CallMade) == []

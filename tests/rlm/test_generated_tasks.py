@@ -1,0 +1,54 @@
+"""Questions about material far larger than a window, answered by programs that a model wrote.
+
+What counts: the answer is right, the root reads a bounded number of tokens however much
+there is, and the models that are asked are those that the program says.
+"""
+
+from pathlib import Path
+
+import pytest
+from acting_by_code import Leaf, Told, material, observations
+from generated import Task, answering, tasks
+
+from refold.rlm.port import Workers
+from refold.testing.scripted import ScriptedProvider
+
+MOST_READ = 4_000  # characters that the root is told, of its prompt and all outputs
+
+
+def run_of(task: Task, workers: Workers | None = None) -> Told:
+    return Told(
+        ScriptedProvider(*task.program),
+        Leaf(answering),
+        workers=workers,
+        given=material(context=task.context),
+    )
+
+
+def check(task: Task, run: Told) -> None:
+    view = run.run("Find out.")
+
+    assert (view.turn.outcome, view.turn.answer) == ("final", task.answer), observations(
+        view
+    )
+    assert len(run.leaf.heard) == task.leaves
+    last = run.model.heard[-1]
+    read = sum(len(s.message.text) for s in last.messages) + len(last.system)
+    assert read < MOST_READ
+
+
+@pytest.mark.parametrize("task", tasks(32_000), ids=lambda task: task.name)
+def test_a_program_answers_what_no_window_holds(task: Task) -> None:
+    check(task, run_of(task))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [32_000, 1_000_000, 10_000_000])
+def test_a_program_in_the_sandbox_answers_it_however_large(
+    tokens: int, tmp_path: Path
+) -> None:
+    from walled_python import workers
+
+    for task in tasks(tokens):
+        with workers(tmp_path) as found:
+            check(task, run_of(task, found))

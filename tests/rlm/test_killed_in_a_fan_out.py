@@ -1,0 +1,64 @@
+"""A process that is killed among many questions: the next one asks only what is open."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fanning_out import MANY, SESSION
+
+from refold.journal import codec
+from refold.journal.events import Entry
+from refold.journal.lines import NAME
+from refold.rlm.within import answered
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [1, 60, 200])
+def test_what_was_answered_before_a_kill_is_not_asked_again(
+    after: int, tmp_path: Path
+) -> None:
+    home, heard = tmp_path / "home", tmp_path / "heard"
+    journal = home / SESSION / NAME
+
+    with _started(home, heard) as first:
+        _until(lambda: heard.exists() and heard.read_text().count("\n") >= after)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    done = {asked.key for asked, _ in answered(_entries(journal))}
+    asked_before = Counter(heard.read_text().splitlines())
+    with _started(home, heard) as second:
+        printed, _ = second.communicate(timeout=60)
+
+    asked = Counter(heard.read_text().splitlines())
+    again = sum((asked - asked_before).values()) - (MANY - len(asked_before))
+    assert printed == f"[{MANY},{MANY},true]\n"
+    assert len(asked) == MANY
+    assert again == len(asked_before) - len(done)
+    assert len(done) >= after - 16
+
+
+def _started(home: Path, heard: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, str(HERE / "fanning_out.py"), str(home), str(heard)]
+    paths = os.pathsep.join((str(HERE), str(HERE.parent.parent)))
+    environ = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
+
+
+def _until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.005)  # another process: nobody tells us
+
+
+def _entries(journal: Path) -> list[Entry]:
+    lines = journal.read_bytes().split(b"\n")[:-1]
+    return [entry for entry, _ in codec.decode(lines)]

@@ -1,0 +1,262 @@
+"""Models that code asks: in order, within their bounds, paid for once, told in the journal."""
+
+from typing import Any
+
+import anyio
+import pytest
+from acting_by_code import LEASH, Leaf, Told, coded, material, observations
+from msgspec.structs import replace
+
+from refold.journal.events import ModelAnswered
+from refold.journal.store import MemoryStore
+from refold.rlm.rate import Rate
+from refold.testing.scripted import ScriptedProvider
+from refold.values.budget import Budget
+
+
+def last_line(words: str) -> str:
+    return f"<{words.splitlines()[1] if '<material>' in words else words}>"
+
+
+def told(*answers: str, leaf: Leaf | None = None, **more: Any) -> Told:
+    return Told(ScriptedProvider(*answers), leaf or Leaf(last_line), **more)
+
+
+def test_a_question_about_a_text_is_one_call_that_the_journal_tells_of() -> None:
+    run = told(coded("FINAL(lm('a text', 'What is it?'))"))
+
+    view = run.run()
+
+    (asked,), (told_,) = run.leaves
+    assert view.turn.answer == "<a text>"
+    assert (asked.leaf, asked.call_id, asked.words) == (1, "call-0", "What is it?")
+    assert (told_.text, told_.cost, told_.failed) == ("<a text>", 0.01, "")
+    (request,) = run.leaf.heard
+    assert request.messages[0].message.text == (
+        "<material>\na text\n</material>\n\nWhat is it?"
+    )
+    assert view.account.spent.dollars == pytest.approx(0.01)
+
+
+def test_a_list_comes_back_in_its_order_and_no_more_are_asked_at_once_than_may() -> None:
+    leaf = Leaf(last_line, seconds=0.001)
+    run = told(coded("FINAL(map_lm([str(n) for n in range(20)], 'q'))"), leaf=leaf)
+
+    view = run.run()
+
+    assert view.turn.answer == "[" + ",".join(f'"<{n}>"' for n in range(20)) + "]"
+    assert leaf.at_once == 8
+    assert [each.leaf for each in run.leaves[0]] == list(range(1, 21))
+
+
+def test_more_than_may_be_asked_in_one_call_is_refused_with_what_to_do() -> None:
+    run = told(coded("map_lm(['x'] * 51, 'q')"), coded("FINAL(1)"))
+
+    view = run.run()
+
+    assert observations(view)[0] == (
+        "refold.rlm.port.HostFailed: map_lm takes at most 50 items at once, not 51: give "
+        "them in batches, items[i : i + 50] for i in range(0, len(items), 50)"
+    )
+
+
+def test_a_slot_that_fails_is_asked_once_more_and_only_that_one() -> None:
+    leaf = Leaf(last_line, broken=1)
+    run = told(coded("FINAL(map_lm(['a', 'b'], 'q'))"), leaf=leaf)
+
+    view = run.run()
+
+    assert view.turn.answer == '["<a>","<b>"]'
+    assert len(leaf.heard) == 3
+    assert [each.failed for each in run.leaves[1]] == ["the line is down", "", ""]
+
+
+def test_a_slot_that_fails_again_is_marked_and_the_others_stand() -> None:
+    leaf = Leaf(last_line, broken=100)
+    run = told(coded("found = map_lm(['a'], 'q')", "FINAL(found)"), leaf=leaf)
+
+    view = run.run()
+
+    assert view.turn.answer == '[{"__failed__":"the line is down"}]'
+    assert len(leaf.heard) == 2
+
+
+def test_a_single_question_that_fails_is_an_error_in_the_code() -> None:
+    run = told(coded("lm('a', 'q')"), coded("FINAL(1)"), leaf=Leaf(last_line, broken=2))
+
+    view = run.run()
+
+    assert observations(view)[0] == "refold.rlm.leaves.LeafFailed: the line is down"
+
+
+def test_an_answer_of_another_shape_is_asked_for_again_with_what_is_wrong() -> None:
+    answers = iter(["a lot", '{"n": 3}'])
+    leaf = Leaf(lambda _: next(answers))
+    schema = {"type": "object", "required": ["n"]}
+    run = told(coded(f"FINAL(lm('a', 'q', {schema})['n'])"), leaf=leaf)
+
+    view = run.run()
+
+    assert view.turn.answer == "3"
+    assert (
+        "Your answer does not fit: it is no JSON" in leaf.heard[1].messages[-1].message.text
+    )
+    first, second = run.leaves[1]
+    assert first.failed.startswith("the answer does not match the schema")
+    assert (second.failed, second.text) == ("", '{"n": 3}')
+    assert view.account.spent.answers == 3
+
+
+def test_a_question_that_takes_too_long_is_a_slot_that_failed() -> None:
+    run = told(
+        coded("FINAL(map_lm(['a'], 'q'))"),
+        leaf=Leaf(last_line, seconds=5),
+        given={"leash": replace(LEASH, call=0.01)},
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == '[{"__failed__":"no answer within 0.01 seconds"}]'
+    assert view.turn.held == ()
+
+
+def test_a_text_larger_than_the_window_is_not_sent() -> None:
+    leaf = Leaf(last_line)
+    run = told(
+        coded("FINAL(map_lm([context, 'small'], 'q'))"),
+        leaf=leaf,
+        given=material(context="x" * 4_100_000),
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == (
+        '[{"__failed__":"the text has about 1,025,000 tokens, and the model reads '
+        '1,000,000: cut it into pieces, and ask about each with map_lm"},"<small>"]'
+    )
+    assert len(leaf.heard) == 1
+
+
+def test_a_turn_asks_no_more_than_its_budget_pays_for() -> None:
+    leaf = Leaf(last_line)
+    run = told(
+        coded("FINAL([bool(s) and str(s) for s in map_lm(list(range(20)), 'q')])"),
+        leaf=leaf,
+        budget=Budget(calls=5),
+    )
+
+    view = run.run()
+
+    assert len(leaf.heard) == 4
+    assert view.turn.spent.answers == 5
+    assert view.turn.answer.count("the budget of this turn is used up") == 16
+
+
+def test_equal_questions_are_asked_once_in_a_session_that_remembers() -> None:
+    leaf = Leaf(last_line)
+    run = told(
+        coded("a = map_lm(['x', 'x', 'y'], 'q')"), coded("FINAL(lm('x', 'q'))"),
+        leaf=leaf, memo="session",
+    )  # fmt: skip
+
+    view = run.run()
+
+    assert view.turn.answer == "<x>"
+    assert len(leaf.heard) == 2
+    settled = run.leaves[1]
+    assert sorted((s.remembered, s.cost) for s in settled) == [
+        (False, 0.01), (False, 0.01), (True, 0.0), (True, 0.0),
+    ]  # fmt: skip
+
+
+def test_equal_questions_are_asked_each_time_unless_somebody_wants_else() -> None:
+    leaf = Leaf(last_line)
+
+    told(coded("FINAL(map_lm(['x', 'x'], 'q'))"), leaf=leaf).run()
+
+    assert len(leaf.heard) == 2
+
+
+def test_long_answers_are_kept_as_blobs_and_come_back_whole() -> None:
+    leaf = Leaf(lambda _: "y" * 5_000)
+    run = told(coded("FINAL(len(lm('a', 'q')))"), leaf=leaf)
+
+    view = run.run()
+
+    (settled,) = run.leaves[1]
+    assert view.turn.answer == "5000"
+    assert (settled.text, len(run.store.blobs[settled.whole])) == ("", 5_000)
+
+
+def test_code_is_told_what_is_left() -> None:
+    run = told(
+        coded("lm('a', 'q')", "FINAL(budget())"), budget=Budget(dollars=1.0, calls=9)
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == (
+        '{"dollars":0.99,"tokens":null,"calls":7,"seconds":null,"steps":null,"depth":1,'
+        '"fan_out":50,"at_once":8}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("lm('a')", "lm needs query: it takes input, query, schema"),
+        ("lm('a', 'q', 3)", "lm: schema is no JSON Schema: a JSON Schema is an object"),
+        ("map_lm('abc', 'q')", "map_lm takes a list, not str"),
+        ("lm('a', 3)", "lm: query has to be a text, not int"),
+        ("lm(input='a', query='q', model='x')", "lm has no parameter 'model': input, query, schema"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_an_error_in_the_code(code: str, why: str) -> None:
+    run = told(coded(code), coded("FINAL(1)"))
+
+    view = run.run()
+
+    assert observations(view)[0].endswith(why)
+
+
+def test_no_more_are_asked_in_a_minute_than_may_be() -> None:
+    async def three_of_two() -> int:
+        rate, done = Rate(2), 0
+        with anyio.move_on_after(0.01):
+            for _ in range(3):
+                await rate.wait()
+                done += 1
+        return done
+
+    assert anyio.run(three_of_two) == 2
+
+
+ANSWERS = (
+    coded("a = map_lm([str(n) for n in range(4)], 'q')", "calls = 1"),
+    coded("b = [lm('x', 'q'), lm('x', 'q')]\ncalls += 1", "FINAL([*a, *b, calls])"),
+)
+
+
+def whole_run() -> Told:
+    run = told(*ANSWERS)
+    run.run()
+    return run
+
+
+@pytest.mark.parametrize("kept", range(3, len(whole_run().store.lines)))
+def test_a_run_cut_off_after_any_event_is_finished_and_nothing_is_paid_twice(
+    kept: int,
+) -> None:
+    """What was answered is not asked again, and no code runs on variables of its own end."""
+    whole = whole_run()
+    store = MemoryStore(*whole.store.lines[:kept])
+    store.blobs = whole.store.blobs
+    run = Told(whole.model, Leaf(last_line), store=store)
+    given = len(run.events(ModelAnswered))
+    run.model = ScriptedProvider(*ANSWERS[given:])
+    paid = sum(1 for settled in run.leaves[1] if not settled.failed)
+
+    view = run.run("")
+
+    assert view.turn.answer == '["<0>","<1>","<2>","<3>","<x>","<x>",2]'
+    assert len(run.leaf.heard) == 6 - paid

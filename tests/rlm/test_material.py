@@ -1,0 +1,157 @@
+"""What of files and folders becomes the material of a question."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from refold.errors import BadInput
+from refold.rlm.asking import flat_words, recursive_words
+from refold.rlm.material import Material, material
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    return Path(os.path.realpath(tmp_path))
+
+
+def read(top: Path, *named: str, most: int = 10_000) -> Material:
+    return material(named, str(top), lambda _: "", most)
+
+
+def test_one_file_is_a_text(top: Path) -> None:
+    (top / "a.txt").write_text("héllo\n")
+
+    found = read(top, "a.txt")
+
+    assert found == Material("héllo\n", 1, 7)
+    assert (found.tokens, found.about) == (2, "a text of 6 characters")
+
+
+def test_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
+    (top / "in/deep").mkdir(parents=True)
+    (top / "in/b.txt").write_text("b")
+    (top / "in/deep/a.md").write_text("aa")
+    (top / "in/link.txt").symlink_to(top / "in/b.txt")
+
+    found = read(top, "in")
+
+    assert found == Material({"in/b.txt": "b", "in/deep/a.md": "aa"}, 2, 3)
+    assert found.about == "a dict from path to text, 2 files, 3 characters in all"
+
+
+def test_a_folder_with_one_file_is_a_dictionary_too(top: Path) -> None:
+    (top / "in").mkdir()
+    (top / "in/b.txt").write_text("b")
+
+    assert read(top, "in").value == {"in/b.txt": "b"}
+
+
+def test_several_names_are_one_dictionary_and_nothing_stands_there_twice(top: Path) -> None:
+    (top / "in").mkdir()
+    (top / "in/b.txt").write_text("b")
+    (top / "c.txt").write_text("c")
+
+    found = read(top, "c.txt", "in", "in/b.txt")
+
+    assert found.value == {"c.txt": "c", "in/b.txt": "b"}
+
+
+def test_what_lies_elsewhere_has_its_whole_path(top: Path) -> None:
+    (top / "here").mkdir()
+    (top / "there").mkdir()
+    (top / "there/a.txt").write_text("a")
+
+    found = material([str(top / "there")], str(top / "here"), lambda _: "")
+
+    assert found.value == {f"{top}/there/a.txt": "a"}
+
+
+def test_what_is_no_text_ignored_or_secret_is_left_out_of_a_folder(top: Path) -> None:
+    folder = top / "in"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git/config").write_text("not ours")
+    (folder / ".gitignore").write_text("*.log\n")
+    (folder / "x.log").write_text("ignored")
+    (folder / ".env").write_text("KEY=1")
+    (folder / "kept.txt").write_text("kept")
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "zero.bin").write_bytes(b"a\0b")
+    (folder / "denied.txt").write_text("no")
+
+    found = material(
+        ["in"], str(top), lambda path: "a rule" if path.endswith("denied.txt") else ""
+    )
+
+    assert found.value == {"in/.gitignore": "*.log\n", "in/kept.txt": "kept"}
+    assert found.left_out == (
+        "left out of the material (no text): in/latin.txt, in/zero.bin",
+        "left out of the material (may hold secrets): in/.env, in/denied.txt",
+    )
+
+
+def test_what_is_too_large_to_be_held_is_a_list_of_paths(top: Path) -> None:
+    (top / "in").mkdir()
+    for name in "ab":
+        (top / f"in/{name}.txt").write_text("x" * 6_000)
+
+    found = read(top, "in")
+
+    assert found == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
+    assert found.tokens == 3_000
+    assert "list of the paths of 2 files" in found.about
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone.txt", "--context 'gone.txt': there is no such file or folder"),
+        ("zero.bin", "--context 'zero.bin' is no text in UTF-8"),
+        ("empty", "--context names nothing that can be read as text"),
+        (
+            "pipe",
+            "--context: pipe is a device, pipe or socket, not a file to read or write",
+        ),
+    ],
+)
+def test_what_somebody_named_and_cannot_be_read_is_an_error(
+    top: Path, name: str, said: str
+) -> None:
+    (top / "zero.bin").write_bytes(b"a\0b")
+    (top / "empty").mkdir()
+    os.mkfifo(top / "pipe")
+
+    with pytest.raises(BadInput) as error:
+        read(top, name)
+
+    assert str(error.value) == said
+
+
+def test_a_file_that_a_rule_denies_is_not_read_by_its_name_either(top: Path) -> None:
+    (top / "a.txt").write_text("a")
+
+    with pytest.raises(BadInput, match=r"'a.txt' is not read: a rule"):
+        material(["a.txt"], str(top), lambda _: "a rule")
+
+
+def test_no_material_is_none() -> None:
+    assert material([], "/", lambda _: "") == Material()
+    assert recursive_words("Who?", Material()) == "Who?"
+
+
+def test_a_flat_question_comes_after_all_of_its_material() -> None:
+    found = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
+
+    assert flat_words("Who?", found) == (
+        '<material path="a\'.txt">\none\n</material>\n\n'
+        '<material path="b.txt">\n<\\/material> two\n</material>\n\nWho?'
+    )
+    assert flat_words("Who?", Material("one", 1, 3)) == (
+        "<material>\none\n</material>\n\nWho?"
+    )
+
+
+def test_a_recursive_question_has_no_word_of_its_material() -> None:
+    assert recursive_words("Who?", Material("a secret", 1, 8)) == (
+        "Who?\n\nThe material is in the variable `context`: a text of 8 characters."
+    )

@@ -1,0 +1,199 @@
+"""Cells of a session's Python: what the model is told of them, and which variables there are."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+from acting_by_code import Leaf, Told, coded, material, observations, shape
+
+from refold.journal.below import VariablesKept, VariablesRestored
+from refold.journal.events import Ended
+from refold.journal.home import Home
+from refold.rlm.attach import OtherSessions
+from refold.rlm.below import Beginning
+from refold.testing.scripted import ScriptedProvider
+from refold.values.control import Final
+
+ECHO = Leaf(lambda words: words)
+
+
+def told(*answers: Any, **more: Any) -> Told:
+    return Told(ScriptedProvider(*answers), ECHO, **more)
+
+
+def test_code_looks_at_the_material_and_ends_the_turn_with_what_it_found() -> None:
+    run = told(
+        coded("print(len(context))"),
+        "The needle is on a line of its own.\n\n"
+        + coded("found = [line for line in context.splitlines() if 'needle' in line]")
+        + "\n"
+        + coded("FINAL(found)"),
+        given=material(context="hay\n" * 500 + "a needle\n" + "hay\n" * 500),
+    )
+
+    view = run.run()
+
+    assert (view.turn.outcome, view.turn.answer) == ("final", '["a needle"]')
+    assert observations(view) == ["4009", "[1] (nothing was printed)\n[2] FINAL"]
+
+
+def test_cells_after_one_that_failed_are_not_run() -> None:
+    run = told(coded("x = 1", "1 / 0", "x = 2"), coded("FINAL(x)"))
+
+    view = run.run()
+
+    assert view.turn.answer == "1"
+    assert observations(view)[0] == (
+        "[1] (nothing was printed)\n[2] ZeroDivisionError: division by zero\n[3] not run"
+    )
+    assert run.events(Ended)[0].outcome == "failed"
+
+
+def test_variables_stay_for_the_next_turn_in_a_new_process() -> None:
+    run = told(coded("import math\nx = [1]"), "It is there.", "It is.", coded("FINAL(x)"))
+
+    run.run()
+    view = run.run("And now?")
+
+    assert view.turn.answer == "[1]"
+    assert len(run.workers.made) == 2
+    assert "Not kept for later: math (a module cannot be kept)" in observations(view)[0]
+    (restored,) = run.events(VariablesRestored)
+    assert restored.blob == run.events(VariablesKept)[0].blob
+
+
+def test_the_same_variables_are_kept_once() -> None:
+    run = told(coded("x = 1"), coded("print(x)"), coded("FINAL(x)"))
+
+    run.run()
+
+    assert len(run.events(VariablesKept)) == 1
+
+
+def test_a_session_that_is_rewound_has_the_variables_of_then() -> None:
+    run = told(coded("x = 1\nFINAL(x)"), coded("x = 2\nFINAL(x)"), coded("FINAL(x)"))
+
+    async def back_and_on() -> str:
+        session = await run.session()
+        await session.inbox.say("One.")
+        await session.go()
+        await session.inbox.say("Two.")
+        view = await session.go()
+        mark = view.marks[-1].seq
+        assert await session.rewind(mark)
+        await session.inbox.say("Three.")
+        return (await session.go()).turn.answer
+
+    assert anyio.run(back_and_on) == "1"
+
+
+def test_a_process_that_is_lost_leaves_the_variables_of_the_step_before() -> None:
+    run = told(
+        coded("x = 1"), coded("x = 2", "die('killed after 120 s')"), coded("FINAL(x)")
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == "1"
+    assert observations(view)[1].splitlines()[1] == (
+        "[2] Python was ended: killed after 120 s. The variables are as before this call."
+    )
+
+
+def test_variables_that_cannot_be_restored_are_said_to_be_gone() -> None:
+    run = told(coded("FINAL(1)"), coded("print('here')\nFINAL(2)"))
+
+    async def broken() -> str:
+        session = await run.session()
+        await session.inbox.say("One.")
+        await session.go()
+        blob = await session.record.put_bytes(b"bomb")
+        await session.record(VariablesKept("call-0", blob))
+        await session.inbox.say("Two.")
+        view = await session.go()
+        return observations(view)[-1]
+
+    assert anyio.run(broken).splitlines() == [
+        "Not restored: all variables (it ran out of memory)", "here",
+    ]  # fmt: skip
+
+
+def test_a_final_value_of_another_shape_is_refused_and_the_turn_goes_on() -> None:
+    run = told(
+        coded("FINAL({'n': 'three'})"),
+        coded("FINAL({'n': 3})"),
+        schema=shape('{"type": "object", "properties": {"n": {"type": "integer"}}}'),
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == '{"n":3}'
+    assert "FINAL was refused" in observations(view)[0]
+    assert [e.control for e in run.events(Ended)] == [None, Final('{"n":3}')]
+
+
+def test_words_alone_end_the_turn_the_second_time() -> None:
+    run = told("I think it is 3.", "It is 3.")
+
+    view = run.run()
+
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "It is 3.")
+    assert len(run.model.heard) == 2
+
+
+def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    other = told(
+        coded("x = [1]\nFINAL(x)"), coded("x = [2]\nFINAL(x)"), store=home.store("one")
+    )
+    other.run()
+    other.run("More.")
+    given = {"begins": Beginning(attached="one@1"), "snapshots": OtherSessions(home, "two")}
+    run = told(coded("FINAL(x)"), given=given)
+
+    view = run.run()
+
+    assert view.turn.answer == "[1]"
+    assert observations(view) == ["These variables are of the session one: x\nFINAL"]
+    assert [each.source for each in run.events(VariablesRestored)] == ["one"]
+
+
+def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> None:
+    run = told(
+        coded("x = 1"), coded("x = 2\nlm('a', 'q')"), coded("print(x)"), coded("FINAL(x)")
+    )
+    run.leaf = Leaf(str, seconds=60)
+
+    async def stopped_and_on() -> list[str]:
+        session = await run.session()
+        await session.inbox.say("Go.")
+
+        async def stop() -> None:
+            while not session.view.family.leaves:
+                await session.record.news(after=session.view.seq)
+            await session.inbox.interrupt()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop)
+            assert (await session.go()).turn.outcome == "interrupted"
+        await session.inbox.say("Go on.")
+        return observations(await session.go())
+
+    _, second, *_, third, last = anyio.run(stopped_and_on)
+
+    assert second.startswith("Stopped on the way.")
+    assert third.splitlines() == [
+        "Python was stopped in the call before. The variables are as before that call.", "1",
+    ]  # fmt: skip
+    assert last == "FINAL"
+
+
+def test_two_calls_in_one_answer_run_one_after_the_other() -> None:
+    cells = [
+        ("python", '{"code": "x = 1"}'),
+        ("python", '{"code": ["x += 1", "FINAL(x)"]}'),
+    ]
+    run = told(cells)
+    run.native = True
+
+    assert run.run().turn.answer == "2"

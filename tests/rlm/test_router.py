@@ -1,0 +1,120 @@
+"""Which way the router takes, against tasks that were labelled before it was written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from refold.rlm.router import Route, Size, over_all, route
+
+TASKS: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("router_tasks.yaml").read_text(encoding="utf-8")
+)
+
+
+def way(task: dict[str, Any]) -> str:
+    size = Size(task["tokens"], task["files"], task["window"])
+    return route(task["question"], size).way
+
+
+def test_there_are_thirty_tasks_of_both_kinds_and_each_says_why() -> None:
+    ways = [task["way"] for task in TASKS]
+
+    assert (len(ways), ways.count("flat") >= 12, ways.count("recursive") >= 12) == (
+        30, True, True,
+    )  # fmt: skip
+    assert sum(task.get("unseen", False) for task in TASKS) == 8
+    assert all(task["why"] for task in TASKS)
+
+
+def test_of_thirty_tasks_it_takes_the_cheaper_right_way_in_at_least_26() -> None:
+    wrong = [task["question"] for task in TASKS if way(task) != task["way"]]
+
+    assert len(wrong) <= 4, wrong
+
+
+def test_it_does_as_well_on_those_that_its_words_were_not_chosen_by() -> None:
+    unseen = [task for task in TASKS if task.get("unseen")]
+
+    assert sum(way(task) == task["way"] for task in unseen) >= 6
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (2_000, Route("flat", "about 2,000 tokens are read at a glance")),
+        (
+            2_001,
+            Route(
+                "recursive",
+                "'How many' asks for something over all of the material (about 2,001 "
+                "tokens), which code finds exactly and a reader guesses",
+            ),
+        ),
+        (
+            40_001,
+            Route(
+                "recursive",
+                "about 40,001 tokens are more than a third of the window of 120,000",
+            ),
+        ),
+    ],
+)
+def test_size_and_words_decide_and_the_reason_says_which(
+    tokens: int, expected: Route
+) -> None:
+    assert route("How many errors are there?", Size(tokens, 1, 120_000)) == expected
+
+
+def test_many_small_files_are_not_counted_at_a_glance() -> None:
+    asked = "How many errors are there?"
+
+    assert route(asked, Size(400, 10, 120_000)).way == "flat"
+    assert route(asked, Size(400, 11, 120_000)).way == "recursive"
+    assert route("Who wrote it?", Size(400, 11, 120_000)).way == "flat"
+
+
+def test_a_lookup_is_flat_up_to_a_third_of_the_window() -> None:
+    asked = "Who wrote it?"
+
+    assert route(asked, Size(40_000, 9, 120_000)) == Route(
+        "flat", "about 40,000 tokens fit, and the question asks for one thing"
+    )
+    assert route(asked, Size(40_001, 9, 120_000)).way == "recursive"
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("COUNT them", "COUNT"),
+        ("how\n  many are there", "how many"),
+        ("the account of the count's son", "count"),
+        ("Who is percent?", ""),
+        ("", ""),
+    ],
+)
+def test_words_are_found_whole_and_capitals_do_not_matter(
+    question: str, words: str
+) -> None:
+    assert over_all(question) == words
+
+
+def test_a_long_question_takes_no_time() -> None:
+    assert over_all("how many " + "a " * 100_000) == "how many"
+    assert over_all("compare " + "a " * 20_000) == ""
+
+
+HARD: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("router_hard_tasks.yaml").read_text(encoding="utf-8")
+)
+
+
+def test_the_page_says_how_often_it_is_wrong_where_the_words_mislead() -> None:
+    """What it gets of those that it was not mended by is the figure that counts."""
+    page = (Path(__file__).parents[2] / "docs/rlm.md").read_text(encoding="utf-8")
+    unseen = [task for task in HARD if task.get("unseen")]
+
+    right = sum(way(task) == task["way"] for task in unseen)
+
+    assert f"{right} of {len(unseen)}" in page

@@ -1,0 +1,261 @@
+"""`refold verify`: what it prints and how it ends, alone and with a second look."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from tests.rlm.claimed import Past, session
+
+TEXT = "def login(user):\n    return user in KNOWN\n"
+GOOD = {"claim": "known users get in", "evidence": "a.py:2: return user in KNOWN"}
+WRONG = {"claim": "nobody gets in", "evidence": "a.py:2: return False and user"}
+BARE: dict[str, object] = {"claim": "it is fast", "evidence": []}
+
+Answering = Callable[..., Past]
+
+
+@pytest.fixture
+def answering(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Answering:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(TEXT)
+
+    def answered(*claims: Mapping[str, object]) -> Past:
+        reads = [("read_file", '{"path": "a.py"}')]
+        return session(tmp_path, home / "refold", reads, json.dumps({"claims": claims}))
+
+    return answered
+
+
+def second(place: Path, *lines: object) -> str:
+    """A script for the second look."""
+    file = place / "second.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(file)
+
+
+def says(*verdicts: Mapping[str, str]) -> dict[str, str]:
+    plain = {"why": "so it is", "quote": "", "path": "", "lines": ""}
+    return {"text": json.dumps({"verdicts": [{**plain, **each} for each in verdicts]})}
+
+
+LOOKS = {"calls": [{"tool": "read_file", "arguments": {"path": "a.py"}}]}
+HOLDS = {"quote": "return user in KNOWN", "path": "a.py", "lines": "2"}
+
+
+def test_each_claim_is_told_with_its_verdict_and_why(
+    answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(GOOD, WRONG, BARE)
+
+    assert main(["verify"]) == 5
+
+    assert capsys.readouterr().out == (
+        "supported     known users get in\n"
+        "              stands at line 2, as it was read\n"
+        "              - a.py:2 return user in KNOWN\n"
+        "contradicted  nobody gets in\n"
+        "              does not stand in the file as it was read\n"
+        "              - a.py:2 return False and user\n"
+        "unknown       it is fast\n"
+        "              it has no evidence\n"
+        "turn 1: 3 claims, 1 supported, 1 unknown, 1 contradicted\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("claims", "flags", "code"),
+    [
+        ((GOOD,), (), 0),
+        ((GOOD, BARE), (), 0),
+        ((GOOD, BARE), ("--strict",), 5),
+        ((GOOD,), ("--strict",), 0),
+        ((GOOD, {**BARE, "required": True}), (), 5),
+        ((), (), 0),
+        ((), ("--strict",), 5),
+        ((WRONG,), (), 5),
+    ],
+)
+def test_the_exit_code_says_whether_to_rely_on_it(
+    answering: Answering,
+    claims: tuple[Mapping[str, object], ...],
+    flags: tuple[str, ...],
+    code: int,
+) -> None:
+    answering(*claims)
+
+    assert main(["verify", *flags]) == code
+
+
+def test_a_program_reads_one_document(
+    answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = answering(GOOD, BARE)
+    before = (past.path / "events.jsonl").read_bytes()
+
+    assert main(["verify", past.path.name, "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["type"], told["session_id"], told["turn"], told["ended"]) == (
+        "verify", past.path.name, 1, True,
+    )  # fmt: skip
+    assert told["counts"] == {"contradicted": 0, "stale": 0, "unknown": 1, "supported": 1}
+    assert [each["state"] for each in told["claims"]] == ["supported", "unknown"]
+    assert told["claims"][0]["evidence"][0]["given"]["lines"] == "2"
+    assert (told["ok"], told["deep"]) == (True, None)
+    assert (past.path / "events.jsonl").read_bytes() == before
+
+
+def test_a_turn_that_there_is_not_is_told(
+    answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(GOOD)
+
+    assert main(["verify", "--turn", "2"]) == 1
+    assert "no such turn" in capsys.readouterr().err
+
+
+def test_what_a_claim_says_cannot_steer_the_terminal(
+    answering: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(
+        {
+            "claim": "safe\x1b]0;owned\x07\n\x1b[2Jsupported",
+            "evidence": "a\x1b[1m.py: \x1b[3mquote it",
+        }
+    )
+
+    main(["verify"])
+
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert len(out.splitlines()) == 4
+
+
+def test_nothing_of_a_file_that_may_not_be_read_is_told(
+    answering: Answering, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(GOOD)
+    config = home / "refold" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[permissions]\ndeny = ["read_file(a.py)"]\n')
+
+    assert main(["verify", "--strict"]) == 5
+
+    out = capsys.readouterr().out
+    assert "unknown " in out
+    assert "may not be read" in out
+
+
+@pytest.mark.parametrize(
+    ("claims", "script", "code", "states"),
+    [
+        # Borne out twice; and what the first look could not tell, by evidence of its own.
+        ((GOOD, BARE), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 0, ["supported", "supported"]),
+        # Refuted, with a place that shows it; and without one.
+        ((GOOD, BARE), (LOOKS, says({"id": "1", "verdict": "refuted", **HOLDS}, {"id": "2", "verdict": "unclear"})), 5, ["contradicted", "unknown"]),
+        ((GOOD,), (LOOKS, says({"id": "1", "verdict": "refuted", **HOLDS, "quote": "made up by the second"})), 0, ["unknown"]),
+        # Its evidence is nothing without having read the file.
+        ((GOOD,), (says({"id": "1", "verdict": "supported", **HOLDS}),), 0, ["unknown"]),
+        # It says nothing of one, says two things, says nothing at all, dies.
+        ((GOOD, BARE), (LOOKS, says({"id": "2", "verdict": "unclear"})), 5, ["unknown", "unknown"]),
+        ((GOOD,), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "1", "verdict": "refuted"})), 5, ["unknown"]),
+        ((GOOD,), ({"text": "All is well."}, {"text": "All is well."}, {"text": "Really."}, {"text": "Yes."}), 5, ["unknown"]),
+        ((GOOD,), (), 5, ["unknown"]),
+        # What the first look contradicts is not asked again.
+        ((WRONG, GOOD), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 5, ["contradicted", "supported"]),
+    ],
+)  # fmt: skip
+def test_a_second_look_is_not_believed_either(
+    answering: Answering,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    claims: tuple[Mapping[str, object], ...],
+    script: tuple[object, ...],
+    code: int,
+    states: list[str],
+) -> None:
+    past = answering(*claims)
+    before = {each.name for each in past.path.parent.iterdir()}
+
+    ended = main(
+        [
+            "verify",
+            past.path.name,
+            "--json",
+            "--deep",
+            "--script",
+            second(tmp_path, *script),
+        ]
+    )
+
+    told = json.loads(capsys.readouterr().out)
+    assert [each["state"] for each in told["claims"]] == states, told
+    assert ended == code
+    made = {each.name for each in past.path.parent.iterdir()} - before
+    assert {told["deep"]["session"]} - {""} == made
+
+
+def test_a_second_look_that_takes_too_long_supports_nothing(
+    answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(GOOD)
+    script = second(tmp_path, {"text": "I think about it.", "pause": 5})
+
+    code = main(["verify", "--deep", "--timeout", "0.2", "--script", script])
+
+    out = capsys.readouterr().out
+    assert code == 5
+    assert out.startswith("unknown ")
+    assert "it took longer than 0.2 s" in out
+    assert os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(("claim", "code"), [(GOOD, 0), (WRONG, 5)])
+def test_one_task_can_be_held_to_what_it_claims(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    claim: Mapping[str, object],
+    code: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(TEXT)
+    answers = second(tmp_path, LOOKS, {"text": json.dumps(claim)})
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        ended = main(
+            [
+                "-p",
+                "Who gets in?",
+                "--verify",
+                "--script",
+                answers,
+                "--output-format",
+                "json",
+            ]
+        )
+
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert ended == code
+    assert ("not borne out: nobody gets in: contradicted" in err) is bool(code)
+    assert [each["state"] for each in told["claims"]] == [
+        "contradicted" if code else "supported"
+    ]
+
+
+def test_a_second_look_lifts_nothing_that_has_changed(
+    answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(GOOD)
+    (tmp_path / "a.py").write_text(f"{TEXT}\n# one line more\n")
+    script = second(tmp_path, LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}))
+
+    assert main(["verify", "--deep", "--strict", "--script", script]) == 5
+
+    assert capsys.readouterr().out.startswith("stale ")

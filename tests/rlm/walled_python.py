@@ -1,0 +1,95 @@
+"""A real Python worker in a real sandbox, and a host that remembers what it was asked."""
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from refold.place.commands import ShellCommands
+from refold.place.sandbox import Wish, find
+from refold.rlm.port import Cell, HostFailed, Worker, WorkerLimits
+from refold.rlm.worker import PythonWorkers
+
+QUICK = WorkerLimits(seconds=20, memory=512 * 1024**2)
+FUNCTIONS = {"read_file": ("path", "first"), "fails": ("why",), "echo": ("value",)}
+
+
+class AnsweringHost:
+    def __init__(self) -> None:
+        self.heard = list[tuple[str, Mapping[str, object]]]()
+
+    async def __call__(self, name: str, arguments: Mapping[str, object]) -> object:
+        self.heard.append((name, dict(arguments)))
+        match name:
+            case "echo":
+                return arguments["value"]
+            case "fails":
+                raise HostFailed(str(arguments["why"]))
+            case "map_lm":
+                return ["one", {"__failed__": "overloaded"}, "three"]
+            case "rlm":
+                return await anyio.sleep_forever()
+            case _:
+                return f"{name} is answered"
+
+
+class Session:
+    """A worker, and a host for its cells."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.host = worker, AnsweringHost()
+        self.printed = list[str]()
+
+    async def cell(self, code: str) -> Cell:
+        return await self.worker.run(code, self.host, self.printed.append)
+
+    async def text(self, code: str) -> str:
+        return (await self.cell(code)).text
+
+
+@contextmanager
+def workers(root: Path) -> Generator[PythonWorkers]:
+    """As a session has them, which makes its worker itself."""
+    commands = ShellCommands(
+        os.environ, find(os.environ, Wish(roots=(str(root.resolve()),)))
+    )
+    try:
+        yield PythonWorkers(commands, str(root))
+    finally:
+        commands.close()
+
+
+@asynccontextmanager
+async def python(
+    root: Path, limits: WorkerLimits = QUICK, **wish: object
+) -> AsyncGenerator[Session]:
+    root.mkdir(exist_ok=True)
+    wanted = Wish(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
+    commands = ShellCommands(os.environ, find(os.environ, wanted))
+    try:
+        async with PythonWorkers(commands, str(root.resolve()))(limits, FUNCTIONS) as found:
+            yield Session(found)
+    finally:
+        commands.close()
+
+
+def using(
+    root: Path,
+    use: Callable[[Session], Awaitable[None]],
+    limits: WorkerLimits = QUICK,
+    **wish: object,
+) -> None:
+    async def main() -> None:
+        async with python(root, limits, **wish) as session:
+            await use(session)
+
+    anyio.run(main)
+
+
+def value(cell: Cell) -> object:
+    """What was given to FINAL."""
+    assert cell.final is not None, cell.text
+    return msgspec.json.decode(cell.final)

@@ -1,0 +1,63 @@
+"""The tool `claim`: what is wrong is told at once, and not claimed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold.journal.events import Ended
+from refold.journal.tree_files import entries_in
+from refold.rlm.claims import told_in
+from refold.values.claims import Claim, Evidence
+from refold.values.control import Claimed
+from tests.rlm.claimed import Past, session
+
+GOOD = Evidence(path="a.py", lines="2", quote="return user in KNOWN")
+WRONG = Evidence(path="a.py", lines="1", quote="return user in KNOWN")
+
+
+def claims(*evidence: Evidence) -> list[tuple[str, str]]:
+    told = [
+        {
+            "claim": f"claim {n}",
+            "evidence": [{"path": e.path, "lines": e.lines, "quote": e.quote}],
+        }
+        for n, e in enumerate(evidence, 1)
+    ]
+    return [("claim", json.dumps({"claims": told}))]
+
+
+def ends(past: Past) -> list[Ended]:
+    return [e.event for e in entries_in(past.path)[0] if isinstance(e.event, Ended)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "a.py").write_text("def login(user):\n    return user in KNOWN\n")
+    return tmp_path
+
+
+def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Path) -> None:
+    reads = [("read_file", '{"path": "a.py"}')]
+
+    past = session(place, home, reads, claims(GOOD, WRONG), claims(GOOD, GOOD), "Done.")
+
+    _, first, second = ends(past)
+    assert first.text == (
+        "1. claim 1: supported, stands at line 2, as it was read\n"
+        "2. claim 2: contradicted, stands at line 2, not at line 1. "
+        "Not taken: mend it, or leave it out."
+    )
+    assert first.control == Claimed((Claim("claim 1", (GOOD,)),))
+    taken = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
+    assert second.control == Claimed(taken)
+    assert told_in(entries_in(past.path)[0]).claims == taken
+
+
+def test_what_the_tool_said_is_no_evidence(place: Path, home: Path) -> None:
+    again = Evidence(call="call-0", quote="a file of many wonders")
+    loud = json.dumps({"claims": [{"claim": "a file of many wonders", "evidence": []}]})
+
+    past = session(place, home, [("claim", loud)], "Done.")
+
+    assert past.check([Claim("It is so.", (again,))])[0].state == "unknown"

@@ -1,0 +1,159 @@
+"""Trees of sessions as they lie on the disk, made of events, without anybody who runs them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Raw
+
+from refold.journal import codec, pen
+from refold.journal.codec import Head
+from refold.journal.disk import Disk
+from refold.journal.events import (
+    Asked,
+    Briefed,
+    CallMade,
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    Reserved,
+    Said,
+    SessionStarted,
+    Settled,
+    Started,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.values.messages import Message, Text, ToolCall
+from refold.values.usage import Spent, Usage
+
+HOSTILE = "\x1b]0;owned\x07 look\n\u202egnp.exe \u200b\x9b2J"
+
+
+def plant(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes:
+    """Write a journal of these events, a second apart. Gives its bytes."""
+    head, made, turn = Head(), b"", 0
+    for event in events:
+        seq = head.seq + 1
+        turn = seq if isinstance(event, TurnStarted) else turn
+        line, head = codec.encode(Entry(seq, event, began + seq, turn=turn), head)
+        made += line + b"\n"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "events.jsonl").write_bytes(made)
+    return made
+
+
+def hold(path: Path) -> None:
+    """As if this process held the pen of the session."""
+    pen.Pen(path, Disk()).sign(pen.this_process(1), (0, ""), 0)
+
+
+def answer(
+    text: str = "",
+    *calls: tuple[str, str, str],
+    usage: Usage = Usage(100, 0, 0, 10),  # noqa: B008 - frozen
+    cost: float | None = 0.25,
+    model: str = "m/big",
+) -> ModelAnswered:
+    """A call is its id, its tool and its arguments."""
+    parts = (*((Text(text),) if text else ()), *(
+        ToolCall(id_, tool, Raw(given.encode())) for id_, tool, given in calls
+    ))  # fmt: skip
+    return ModelAnswered(Message("assistant", parts), usage, model=model, cost=cost)
+
+
+def begun(words: str = "look", agent: str = "main") -> list[Event]:
+    return [
+        SessionStarted("/work/place", id="s"),
+        Said(words),
+        TurnStarted(2),
+        Briefed("You are one.", model="m/big", window=10_000, agent=agent),
+        TakenUp((2,)),
+    ]
+
+
+def asked_leaves(first: int, count: int, failed: Sequence[int] = ()) -> list[Event]:
+    """Leaves of the call `call-0`, each asked and settled, for 0.01 each."""
+    found: list[Event] = []
+    for number in range(first, first + count):
+        seq = 11 + len(found)  # behind what `with_leaves` tells before
+        leaf = Reserved(
+            "leaf", "m/small", 0.02, 300, number, "call-0", "k", 0, f"what is {number}"
+        )
+        why = "the model was away" if number in failed else ""
+        text = "" if why else f"it is {number}"
+        cost = None if why else 0.01
+        usage = None if why else Usage(30, 0, 0, 3)
+        found += [leaf, Settled(seq, usage, "m/small", cost, why, text)]
+    return found
+
+
+def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
+    """A whole turn whose one call asked so many leaves."""
+    return [
+        *begun("ask them all", "rlm"),
+        Asked(),
+        answer("", ("call-0", "python", '{"code": "map_lm(x)"}')),
+        Judged("call-0", "allow", "python"),
+        Started("call-0"),
+        CallMade(ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.txt"}')), "call-0"),
+        *asked_leaves(1, count, failed),
+        Ended("call-0.1", "done", "hello"),
+        Ended("call-0", "done", "[...]"),
+        Asked(),
+        answer("All asked."),
+        TurnEnded("answered"),
+    ]
+
+
+def spent(dollars: float, answers: int, usage: Usage) -> Spent:
+    return Spent(usage, dollars, answers)
+
+
+def child(name: str, task: str = "find it", agent: str = "explore") -> ChildBorn:
+    return ChildBorn(name, "call-0", agent, task)
+
+
+def family(path: Path) -> Path:
+    """A root that is done, with a child that has one of its own, and one that asked leaves."""
+    plant(path, [
+        *begun("find the bug"),
+        Asked(),
+        answer("I send two.", ("call-0", "task", '{"prompt": "find it"}')),
+        Started("call-0"),
+        child("child-1"),
+        child("child-2", "ask them all", "rlm"),
+        ChildEnded("child-2", "answered", "partial", "All asked.",
+                   spent=spent(0.53, 5, Usage(290, 0, 0, 29))),
+        ChildEnded("child-1", "answered", "done", "Found.",
+                   spent=spent(0.5, 2, Usage(200, 0, 0, 20))),
+        Ended("call-0", "done", "Found."),
+        Reserved("summary", "m/small", 0.1, 50),
+        Settled(14, Usage(7), "m/small", 0.125),
+        Asked(),
+        answer("It is in parse()."),
+        TurnEnded("answered"),
+    ])  # fmt: skip
+    one = path / "children/child-1"
+    plant(one, [
+        *begun("find it", "explore"),
+        child("child-1", "find it deeper"),
+        ChildEnded("child-1", "failed", "failed", "", "no model"),
+        Asked(),
+        answer("Found."),
+        TurnEnded("answered"),
+    ], began=120)  # fmt: skip
+    plant(one / "children/child-1", [
+        *begun("find it deeper", "explore"), Asked(), answer("Deep."), TurnEnded("failed", "no model"),
+    ], began=125)  # fmt: skip
+    plant(path / "children/child-2", with_leaves(4, failed=(3,)), began=130)
+    return path
+
+
+def at_home(name: str = "20260101-000000-abcd") -> Path:
+    return Path(os.environ["REFOLD_HOME"]) / "sessions" / name
