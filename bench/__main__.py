@@ -5,7 +5,17 @@ import os
 import platform
 from pathlib import Path
 
-from bench import checkpoints, journal, leaves, permissions, sandbox, start, steps, wires
+from bench import (
+    checkpoints,
+    journal,
+    leaves,
+    permissions,
+    recursion,
+    sandbox,
+    start,
+    steps,
+    wires,
+)
 
 
 def main() -> None:
@@ -23,6 +33,7 @@ def main() -> None:
     checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
     leaves.report(200 if chosen.quick else 1_000)
+    recursion.report("", 8, 100 if chosen.quick else 1_000)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 
 

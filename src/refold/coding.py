@@ -4,7 +4,7 @@ Most sessions never run any: nothing of `rlm` but its keeper is loaded before co
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,6 @@ class Coding(Struct, frozen=True):
     """What the Python of one start has in common. `kept`: what is remembered of a project."""
 
     settings: Python
-    commands: Commands
     directory: str
     rate: Rate  # shared by all sessions
     sessions: Callable[[], Home]
@@ -68,9 +67,15 @@ class SessionPython:
         """`agent` is as it works under these settings: its leash holds."""
         self._world, self._agent = world, agent
 
-    def beside(self) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def beside(self) -> AsyncGenerator[None]:
         """A `World.beside`: the process lives no longer than the turn."""
-        return self._keeper.beside()
+        if self._begins.values:
+            from refold.rlm.handing import hand_over
+
+            await hand_over(self._begins, self._record)
+        async with self._keeper.beside():
+            yield
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
@@ -96,7 +101,7 @@ class SessionPython:
                 rate=coding.rate,
                 memo=self._memo(),
                 below=OfCode(self._children),
-                snapshots=OtherSessions(coding.sessions(), self._id),
+                snapshots=OtherSessions(coding.sessions(), self._id, coding.directory),
                 begins=self._begins,
                 depth=self._depth,
             )
@@ -121,7 +126,8 @@ class SessionPython:
     ) -> AsyncGenerator[Worker]:
         from refold.rlm.worker import PythonWorkers
 
-        workers = PythonWorkers(self._coding.commands, self._coding.directory)
+        commands: Commands = self._now().house["commands"]  # pyright: ignore[reportAssignmentType] - a port, by its name
+        workers = PythonWorkers(commands, self._coding.directory)
         async with workers(limits, functions) as worker:
             yield worker
 

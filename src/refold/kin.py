@@ -106,13 +106,12 @@ class Kin:
         directory = hall.workspace.directory
         coding = Coding(
             hall.settings.python,
-            hall.workspace.commands,
             directory,
             self._site.rate,
             lambda: Home(paths.data / "sessions"),
             memo_directory(paths.data, directory),
         )
-        begins = Beginning(hall.wishes.material)
+        begins = hall.wishes.begins
         if child:
             begins = Beginning(child.context, child.attached)
         depth = child.position.coded if child else 0
@@ -142,7 +141,7 @@ class Kin:
     def _elsewhere(self, opening: Opening) -> Workspace:
         hall, site = self._hall, self._site
         where = Where(Path(opening.directory), tuple(map(Path, opening.roots)))
-        return Workspace(hall.settings, site.paths, site.environ, where)
+        return Workspace(hall.settings, site.paths, site.environ, where, hall.workspace)
 
     def _at(self, workspace: Workspace) -> "Kin":
         """The same, but for where its sessions work. What is trusted here is trusted there."""

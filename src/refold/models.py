@@ -227,11 +227,12 @@ class Models:
         # A cassette holds what was asked above; an embedded model has a way of its own.
         if self._asked.replay is not None:
             return found
-        if acting == "text" and self.traits(name).small:
+        small = self.traits(name).small
+        if acting == "text" and small:
             return found
         if (name, acting) not in self._talking:
             self._talking[name, acting] = (
-                _by_code(found) if acting == "code" else _in_text(found)
+                _by_code(found, small) if acting == "code" else _in_text(found)
             )
         return self._talking[name, acting]
 
@@ -286,10 +287,10 @@ def _in_text(found: Provider) -> Provider:
     return TextProtocol(found)
 
 
-def _by_code(found: Provider) -> Provider:
+def _by_code(found: Provider, small: bool) -> Provider:
     from refold.provider.code_acting.acting import CodeActing
 
-    return CodeActing(found)
+    return CodeActing(found, small=small)
 
 
 def own_address(provider: str, host: str, port: int) -> tuple[str, str]:

@@ -118,6 +118,7 @@ class Outfit:
         name = model_of(hall.models, view, agent)
         traits = hall.models.traits(name)
         given = tools_of(agent, self._supplies.tools)
+        reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
         return World(
             provider=hall.models.provider(name, agent.acting),
@@ -127,7 +128,8 @@ class Outfit:
             rules=(*hall.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=wishes.attended,
-            house=self._supplies.house,
+            house=self._supplies.house(reading),
+            reading=reading,
             facts=hall.workspace.facts,
             snapshots=self._around.snapshots,
             system=told.system,
@@ -159,7 +161,7 @@ class Outfit:
         wishes = self._hall.wishes
         material = Material(
             preset=self._hall.settings.preset,
-            prompt=agent.prompt,
+            prompt=agent.short if traits.small and agent.short else agent.prompt,
             own="" if self._child else wishes.own_system,
             memory=self._memory if agent.memory else "",
             # A small model has no way to read one.

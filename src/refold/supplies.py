@@ -4,7 +4,7 @@ The same for every turn of the session; which of the tools an agent is given is 
 business of `agents.given`, what else a turn has that of `outfit`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +15,12 @@ from refold.agents.child import Opening
 from refold.agents.children import Children
 from refold.agents.registry import Registry
 from refold.briefing import Briefing
+from refold.claims.claiming import Checking
 from refold.coding import SessionPython
 from refold.config.settings import Settings
 from refold.models import Models
-from refold.place.port import Snapshots
-from refold.rlm.claiming import Checking
+from refold.permissions.rules import Rule
+from refold.place.port import Commands, Files, Snapshots
 from refold.session.history import History
 from refold.session.recorder import Recorder
 from refold.skills.catalogue import Catalogue
@@ -85,21 +86,33 @@ class Supplies:
         self._hall, self._around, self._record, self._id = hall, around, record, id_
         self._children, self._child = children, child
 
+    def house(self, reading: Sequence[Rule] = ()) -> Mapping[str, object]:
+        """What tools may ask for by name, where these rules keep from reading besides."""
+        if not reading:
+            return self._house
+        files, commands = self._hall.workspace.heeding(reading)
+        return {**self._house, **self._files(files, commands), **self._hall.wishes.house}
+
     @cached_property
-    def house(self) -> Mapping[str, object]:
+    def _house(self) -> Mapping[str, object]:
         workspace = self._hall.workspace
         return {
-            "files": workspace.files,
-            "commands": workspace.commands,
+            **self._files(workspace.files, workspace.commands),
             "blobs": self._record,
             "history": History(self._record),
-            "checks": Checking(self._record, workspace.files, self._around.journal),
-            "skills": self._around.skills.heeding(workspace.files.unread),
             "memory": LateNotebook(lambda: self._around.remembering().notebook(self._id)),
             "directory": Path(workspace.directory),
             "children": self._children,
             "repl": self._around.python,
             **self._hall.wishes.house,
+        }
+
+    def _files(self, files: Files, commands: Commands) -> Mapping[str, object]:
+        return {
+            "files": files,
+            "commands": commands,
+            "checks": Checking(self._record, files, self._around.journal),
+            "skills": self._around.skills.heeding(files.unread),
         }
 
     @cached_property

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Raw, Struct
 
 from refold.provider.port import Provider
+from refold.rlm.below import Beginning
 from refold.tools.contract import Tool
 
 
@@ -28,4 +29,4 @@ class Wishes(Struct, frozen=True, kw_only=True):
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     house: Mapping[str, object] = {}  # what those tools ask for by name
-    material: Mapping[str, object] = {}  # variables of its Python, as JSON has them
+    begins: Beginning = Beginning()  # what its Python begins with

@@ -7,7 +7,7 @@ facts that calls are judged by. What is judged how is the business of `permissio
 import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Thread
 
@@ -18,22 +18,20 @@ from refold.config.paths import Paths, home
 from refold.config.rules import rules_of
 from refold.config.settings import Settings
 from refold.errors import BadInput
-from refold.permissions.decide import readable
-from refold.permissions.facts import Facts, Target, Touch
+from refold.permissions.decide import readable, unreadable
+from refold.permissions.facts import Facts
 from refold.permissions.families import is_about, is_elsewhere, reads
-from refold.permissions.matching import forbidding
 from refold.permissions.rules import Rule
 from refold.place.checkpoints import Checkpoints
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
-from refold.place.port import Real, Snapshots
+from refold.place.port import Commands, Files, Real, Snapshots
 from refold.place.reaper import reap_strays
 from refold.place.sandbox import Wish, find, remove_strays
 from refold.prompts.repository import root_of
 from refold.skills.places import Around, shipped
 from refold.tools.contract import Tool
-from refold.values.tools import Effect
 
 _MIB = 1024 * 1024
 # What others wrote, in such numbers that a command would have to wait for the look.
@@ -52,20 +50,29 @@ class Where(Struct, frozen=True):
 
 
 class Workspace:
-    """`close` it: commands keep things there for each other."""
+    """`close` it: commands keep things there for each other.
+
+    `main` is the one that this is a working tree of: what may not be read there is not
+    read from here either.
+    """
 
     def __init__(
-        self, settings: Settings, paths: Paths, environ: Mapping[str, str], where: Where
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        where: Where,
+        main: "Workspace | None" = None,
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
-        self._where, self._home = where, home(environ)
+        self._where, self._home, self._main = where, home(environ), main
         self._own = tuple(
             dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
         )
         # Commands run what skills bring; ours may lie where a sandbox hides things.
         self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
-        hides = any(rule.verdict == "deny" and reads(rule.tool) for rule in self.rules)
+        hides = _hide(self.rules)
         self.files = DiskFiles(
             where.directory,
             where.more,
@@ -101,6 +108,16 @@ class Workspace:
     def unread(self, path: str) -> str:
         """Why a deny rule keeps this file, absolute, from being read, or ""."""
         return self._unread(Real(os.path.realpath(path)))
+
+    def heeding(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
+        """Its files and commands, where what these rules say of reading holds besides."""
+        files = self.files.heeding(
+            lambda real: self._denied(real, rules),
+            lambda real: _unshown(real, rules, self._facts),
+        )
+        if not _hide(rules):
+            return files, self.commands
+        return files, self.commands.hiding(lambda: self._all_unread(rules))
 
     @property
     def directory(self) -> str:
@@ -138,27 +155,30 @@ class Workspace:
             writable=writable,
             own=self._own,
             shared=self._shared,
-            unread=self._all_unread if hides else tuple,
+            unread=partial(self._all_unread, self.rules) if hides else tuple,
         )
 
     def _unread(self, real: Real) -> str:
-        """Why a deny rule keeps this file from being read, whatever tool is used."""
-        found = Touch("read_file", Effect.LOOK, files=(Target(real, real),))
-        decision = forbidding(found, "deny", self.rules, self._facts)
-        return decision.reason if decision else ""
+        return self._denied(real, self.rules)
+
+    def _denied(self, real: str, rules: Sequence[Rule]) -> str:
+        main = self._main
+        return unreadable(real, rules, self._facts) or (
+            main._denied(real, rules) if main else ""
+        )
 
     def _unshown(self, real: Real) -> str:
-        shown = readable(real, self.rules, self._facts)
-        return "" if shown else "it is protected: name it, and the person is asked"
+        return _unshown(real, self.rules, self._facts)
 
-    def _all_unread(self) -> Sequence[str]:
+    def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
         """Every file in the workspace that no command may read, as it is now."""
-        return [
+        found = [
             path
             for root in self._where.real
             for path in _files(root)
-            if self._unread(Real(path))
+            if unreadable(path, rules, self._facts)
         ]
+        return (*found, *(self._main._all_unread(rules) if self._main else ()))
 
 
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
@@ -195,6 +215,15 @@ def around(
         config=os.path.realpath(paths.config),
         trusted=trusted,
     )
+
+
+def _hide(rules: Sequence[Rule]) -> bool:
+    return any(rule.verdict == "deny" and reads(rule.tool) for rule in rules)
+
+
+def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+    shown = readable(real, rules, facts)
+    return "" if shown else "it is protected: name it, and the person is asked"
 
 
 def _tidy() -> None:

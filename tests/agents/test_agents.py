@@ -27,7 +27,7 @@ PROMPTS = {
     "research": (1, "32f6619cac13"),
     "review": (1, "d5b8e2610959"),
     "web-research": (1, "6e582d11e4e6"),
-    "rlm": (1, "c2b652ec0a2c"),
+    "rlm": (2, "4fe30a04a9de"),
 }
 AGENTS = Registry()
 ONLY_LOOK = ("explore", "plan", "research", "review", "web-research", "rlm")
@@ -54,6 +54,9 @@ def names(tools: tuple[Tool, ...]) -> list[str]:
     return [tool.spec.name for tool in tools]
 
 
+SHORT = {"rlm": "e816989cf99b"}
+
+
 def test_these_agents_are_built_in() -> None:
     assert [agent.name for agent in AGENTS.every()] == [
         "main", "code", "explore", "plan", "research", "review", "web-research", "rlm",
@@ -64,6 +67,15 @@ def test_a_prompt_that_changed_has_a_new_version() -> None:
     told = {a.name: (a.version, digest(a.prompt)) for a in AGENTS.every() if a.prompt}
 
     assert told == PROMPTS
+
+
+def test_what_a_small_model_is_told_changes_only_on_purpose() -> None:
+    """Try it with the small model first; then write what this says into SHORT."""
+    assert {a.name: digest(a.short) for a in AGENTS.every() if a.short} == SHORT
+
+
+def test_what_a_small_model_is_told_is_short() -> None:
+    assert all(len(agent.short) <= 1_200 for agent in AGENTS.every())
 
 
 def digest(text: str) -> str:
@@ -203,6 +215,12 @@ def test_only_who_writes_code_has_figures_put_into_its_words() -> None:
     own = Profile(name="mine", description=".", prompt="{depth}")
 
     assert Registry((own,), settled=SETTLED).find("mine").prompt == "{depth}"
+
+
+def test_figures_are_put_into_the_words_for_a_small_model_too() -> None:
+    own = Profile(name="mine", description=".", acting="code", short="{depth} {steps}")
+
+    assert Registry((own,), settled=SETTLED).find("mine").short == "1 25"
 
 
 def test_only_who_researches_may_reach_the_network() -> None:

@@ -1,10 +1,12 @@
 """Agents that work for another agent: born at a call, bounded by their parent, heard by it."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
 from families import Household, called, events, give, told
+from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.journal.events import (
@@ -16,6 +18,8 @@ from refold.journal.events import (
     TurnEnded,
 )
 from refold.journal.home import Home
+from refold.provider.port import Delta, Request
+from refold.testing.cast import Cast
 from refold.values.live import ChildMoved, TextCame, Within
 
 
@@ -253,7 +257,7 @@ def test_watchers_of_the_root_see_what_children_below_say_and_do(tmp_path: Path)
         ("child-1", "code", "Middle"), ("child-1/child-1", "explore", "Bottom"),
     }  # fmt: skip
     assert ("child-1/child-1", "ab", 1) in [(m.node, m.label, m.steps) for m in moved]
-    assert any(m.label.startswith("task {") for m in moved)
+    assert "task explore" in [m.label for m in moved]
 
 
 def test_a_child_without_a_journal_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -317,6 +321,37 @@ def test_a_child_that_fails_is_told_of_and_its_parent_goes_on(tmp_path: Path) ->
     assert told(house.cast, "Go") == (
         "child-1 is failed: the script 'Look' has only 0 lines."
     )
+
+
+def test_a_child_that_breaks_in_the_middle_tells_what_it_has_cost(tmp_path: Path) -> None:
+    house = Household(
+        tmp_path,
+        {
+            "Go": [[give("Look", "explore")], "Oh."],
+            "Look": [[called("list_files", path=".")]],
+        },
+    )
+    house.agent = replace(house.agent, provider=Breaking(house.cast, at=3))
+
+    result = house.run("Go.")
+
+    assert told(house.cast, "Go") == "child-1 is failed: a bug."
+    (end,) = events(house.tree(result.session_id), ChildEnded)
+    assert (end.spent.answers, end.head[0] > 0) == (1, True)
+
+
+class Breaking:
+    """A provider with a bug that shows at its n-th request."""
+
+    def __init__(self, inner: Cast, at: int) -> None:
+        self._inner, self._left = inner, at
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self._left -= 1
+        if not self._left:
+            raise RuntimeError("a bug")
+        async for delta in self._inner.stream(request):
+            yield delta
 
 
 def test_what_a_child_changed_is_among_what_its_parent_changed(tmp_path: Path) -> None:

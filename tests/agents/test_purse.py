@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.agents.purse import Purse, portion
+from refold.agents.purse import Drawers, Purse, comes_back, portion
 from refold.engine.decide import decide
 from refold.engine.perform import perform
 from refold.engine.policies.budget import drawing, telling, within
@@ -121,6 +121,7 @@ class Node(Struct):
     depth: int
     record: Recorder
     purse: Purse | None = None
+    drawers: Drawers = field(default_factory=Drawers)
     world: World = field(default_factory=lambda: World(Model(Plan(), 0, None)))  # type: ignore[arg-type]
 
     async def run(self) -> View:
@@ -163,12 +164,15 @@ class Node(Struct):
             born.append(ChildBorn(name, call_id, "code", "Go.", grant=grant))
             return tuple(born)
 
-        if not await self.record.weigh(news):
-            return "nothing is left"
+        while not await self.record.weigh(news):
+            view = self.record.view
+            if not comes_back(view, budget_of(view, self.world.budget)):
+                return "nothing is left"
+            await self.record.news(after=view.seq)
         name, grant = born[0].child, born[0].grant
         below = Recorder(MemoryStore(), clock=lambda: 0.0)
         await below(BudgetSet(grant))
-        purse = Purse(self.record, lambda: self.world, name)
+        purse = Purse(self.record, lambda: self.world, name, self.drawers)
         view = await Node(self.tree, self.depth + 1, below, purse).run()
         spent = view.account.spent + view.account.below
         await self.record(ChildEnded(name, "answered", "done", spent=spent))
@@ -252,6 +256,21 @@ def test_the_model_calls_of_a_tree_are_counted_together(calls: int) -> None:
     assert len(tree.usage) <= calls + 1
 
 
+def test_who_finds_all_of_it_lent_waits_for_what_the_others_give_back() -> None:
+    """Ten children whose answers cost little, of which only a few could hold a longest one."""
+    tree = Tree(Plan(children=10, steps=1), Budget(3.5), cheap_but_longest_answers, seed=1)
+
+    view = grown(tree)
+
+    outcomes = [each.turn.outcome for each in tree.ended]
+    assert (view.turn.outcome, len(outcomes)) == ("answered", 11)
+    assert outcomes.count("budget") < 5  # the last that is at work does without
+
+
+def cheap_but_longest_answers(model: str, usage: Usage) -> float:
+    return CENT * usage.output if usage.output == MOST else CENT / 100
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_hardly_anything_of_a_budget_is_left_when_a_tree_ends_for_want_of_it(
     seed: int,
@@ -276,7 +295,7 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
         mine = World(Model(Plan(), 0, None), budget=Budget(1.0))  # type: ignore[arg-type]
-        purse = Purse(record, lambda: mine, "child-1")
+        purse = Purse(record, lambda: mine, "child-1", Drawers())
         there = fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.9))])
         refused = await purse.draw(Estimate(0.2, 10), used(there))
         await record(
@@ -347,11 +366,13 @@ def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> 
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
         mine = World(Model(Plan(), 0, None), budget=Budget(64.0))  # type: ignore[arg-type]
-        purse = Purse(record, lambda: mine, "child-1")
+        purse = Purse(record, lambda: mine, "child-1", Drawers())
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=1.0))]))
         first = await purse.draw(Estimate(0.5, 1), there)
         seq = record.view.seq
-        again = await Purse(record, lambda: mine, "child-1").draw(Estimate(0.5, 1), there)
+        again = await Purse(record, lambda: mine, "child-1", Drawers()).draw(
+            Estimate(0.5, 1), there
+        )
         return first, again, record.view.seq - seq
 
     first, again, recorded = anyio.run(main)
@@ -472,7 +493,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
         mine = World(Model(Plan(), 0, None), purse=above)  # type: ignore[arg-type]
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.4))]))
-        purse = Purse(record, lambda: mine, "child-1")
+        purse = Purse(record, lambda: mine, "child-1", Drawers())
         assert purse.left == pytest.approx(0.1)
         return await purse.draw(Estimate(0.3, 1), there), record.view
 
@@ -520,6 +541,8 @@ def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> 
         mine = World(Model(Plan(), 0, None), purse=Plenty())  # type: ignore[arg-type]
         with anyio.fail_after(1):
             there = Used(seconds=61.0)
-            return await Purse(record, lambda: mine, "child-1").draw(Estimate(0.1), there)
+            return await Purse(record, lambda: mine, "child-1", Drawers()).draw(
+                Estimate(0.1), there
+            )
 
     assert anyio.run(main) is None

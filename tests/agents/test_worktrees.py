@@ -8,9 +8,10 @@ import anyio
 import pytest
 from families import Household, called, events, give, told
 
+from refold import Question
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
-from refold.journal.events import ChildBorn, ChildEnded
+from refold.journal.events import ChildAsks, ChildBorn, ChildEnded
 
 WRITE = called("write_file", path="new.txt", content="new\n")
 ALONE = give("Work", "code", worktree=True)
@@ -112,6 +113,25 @@ def test_a_child_cannot_write_where_its_parent_works(
     house.run("Go.")
 
     assert (repository / "a.txt").read_text() == "one\n"
+
+
+def test_what_it_asks_is_offered_once_for_a_rule_would_speak_of_the_files_here(
+    tmp_path: Path, repository: Path
+) -> None:
+    async def yes(question: Question) -> bool:
+        return True
+
+    house = Household(
+        tmp_path,
+        {"Go": [[ALONE], "Done."], "Work": [[WRITE], "ok"]},
+        mode="default",
+        approve=yes,
+    )
+
+    result = house.run("Go.")
+
+    (asks,) = events(house.tree(result.session_id), ChildAsks)
+    assert asks.once
 
 
 def test_children_of_such_a_child_work_where_it_does(

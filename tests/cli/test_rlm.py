@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def test_a_small_lookup_is_one_flat_call_and_says_why(
     out, err = capfd.readouterr()
     assert (code, out) == (0, "8080\n")
     assert "refold: flat: about 5 tokens are read at a glance\n" in err
-    assert "refold: step 1: answers\n" in err
+    assert "refold: step 1: answers · 14 tokens\n" in err
 
 
 def test_a_flat_call_is_in_a_journal_with_its_material_and_without_tools(
@@ -164,7 +165,9 @@ def test_code_goes_through_what_no_window_holds(
     assert (done, out) == (0, "39 errors\n")
     told = [line for line in err.splitlines() if "session" not in line]
     assert told[0].startswith("refold: recursive: about 208,")
-    assert told[1:] == ["refold: step 1: runs code", "refold: step 2: runs code"]
+    assert [row.partition(" · ")[0] for row in told[1:]] == [
+        "refold: step 1: runs code", "refold: step 2: runs code", "refold: in all",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -187,12 +190,71 @@ def test_models_and_agents_that_code_calls_are_told_while_it_works(
     assert (document["text"], document["leaves"], document["children"]) == (
         "30 closer", 30, 1,
     )  # fmt: skip
-    assert [line.removeprefix("refold: ") for line in err.splitlines()][2:] == [
+    told = [line.removeprefix("refold: ") for line in err.splitlines()][2:]
+    assert [re.sub(r"( · \d+ tokens.*)| · step 3 .*", "", row) for row in told] == [
         "step 1: runs code",
-        "  25 model calls so far",
         "  code ran · 30 model calls",
         "step 2: runs code",
         "  child-1 begins: Look closer.",
         "  child-1 is done",
         "step 3: runs code",
+        "in all",
     ]
+
+
+@pytest.mark.slow
+def test_model_calls_that_failed_are_told_as_such(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = script(
+        folder,
+        {"text": "```python\nfound = map_lm([1, 2], 'Twice?', {'type': 'integer'})\n```"},
+        {"for": "<material>\n1", "text": "2"},
+        {"for": "<material>\n2", "text": "four"},
+        {"text": "```python\nFINAL(len([f for f in found if not f]))\n```"},
+    )
+
+    main(["rlm", "Which are even?", "--rlm", "--script", said])
+
+    out, err = capfd.readouterr()
+    assert out == "1\n"
+    assert "  code ran · 5 model calls, 4 failed · " in err
+    assert " · step 2 · 5 model calls, 4 failed · " in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("way", ["--flat", "--rlm"])
+def test_what_was_handed_in_was_read(
+    folder: Path, capfd: pytest.CaptureFixture[str], way: str
+) -> None:
+    evidence = {"path": "notes.txt", "lines": "1", "quote": "The port is 8080."}
+    claims = [{"claim": "It is 8080.", "evidence": [evidence]}]
+    answer = {"text": json.dumps({"answer": "8080", "claims": claims})}
+    asked = ["rlm", "Which port?", way, "--context", "notes.txt", "--json"]
+
+    main([*asked, "--script", script(folder, answer, answer)])
+    document = json.loads(capfd.readouterr().out)
+    code = main(["verify", document["session_id"], "--json"])
+
+    (claim,) = json.loads(capfd.readouterr().out)["claims"]
+    assert (code, claim["state"]) == (0, "supported")
+
+
+@pytest.mark.slow
+def test_a_text_that_a_child_gives_stays_a_text_and_it_knows_what_it_was_given(
+    folder: Path, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = script(
+        folder,
+        {"text": "```python\nFINAL([rlm('Count.', context='abc')])\n```"},
+        {"for": "Count.", "text": "```python\nFINAL(str(len(context)))\n```"},
+    )
+
+    main(["rlm", "How many?", "--rlm", "--script", said])
+
+    assert capfd.readouterr().out == '["3"]\n'
+    (journal,) = home.rglob("child-1/events.jsonl")
+    assert '"Handed"' in journal.read_text()
+    (handed,) = [
+        path for path in journal.parent.rglob("blobs/*") if path.read_bytes() == b'"abc"'
+    ]
+    assert handed.name in journal.read_text()

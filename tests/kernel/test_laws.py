@@ -121,6 +121,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
         news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
         news.CallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesKept("a", "0" * 64),
+        news.Handed("context", "0" * 64),
     ]  # fmt: skip
     view = fold(placed([*said, plan, asked, born, wants]))
 

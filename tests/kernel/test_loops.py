@@ -189,6 +189,7 @@ def told(store: MemoryStore) -> list[str]:
 
 NO_PLACE = "The old text does not occur in a.py."
 RED = "1 failed in {n}.3{n}s\n"
+CELL = "  cell {n}, line 1: 1/0\nZeroDivisionError: division by zero"
 
 
 def again(*steps: Step) -> Iterator[Step]:
@@ -251,6 +252,9 @@ CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
         4, "repeats"),
     "tests that fail again, with nothing changed": (
         (step("bash", RED.format(n=n), command="pytest -q", code=1, took=9) for n in count()),
+        4, "repeats"),
+    "code fails again, in a cell with another number": (
+        (step("bash", CELL.format(n=n), command="run cell", code=1) for n in count()),
         4, "repeats"),
     "an empty folder is listed again": (
         again(step("list_files", "(empty)", path="build")), 4, "repeats"),

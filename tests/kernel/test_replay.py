@@ -198,6 +198,24 @@ def test_calls_that_only_look_can_be_done_again() -> None:
     assert (recorded.divergences, orders) == ((), [])
 
 
+def test_code_that_asks_models_is_not_done_again() -> None:
+    @tool(Effect.LOOK)
+    async def weather(city: str, *, repl: object) -> Reply:
+        """Say what code finds out of the weather."""
+        return Reply(f"{repl} in {city}")
+
+    def given_(repl: str) -> World:
+        both: tuple[Tool, ...] = (weather, book)
+        return replace(
+            world(ScriptedProvider([WEATHER], "Done."), tools=both), house={"repl": repl}
+        )
+
+    store = MemoryStore()
+    run(store, given_("rain"), "How is it?")
+
+    assert replayed(entries(store), given_("sun"), again=True).divergences == ()
+
+
 def test_a_crash_on_the_way_goes_the_same_way() -> None:
     store = MemoryStore()
     given_ = world(ScriptedProvider([BOOK], "Done."))

@@ -78,3 +78,34 @@ def test_a_schema_of_endless_depth_is_refused() -> None:
 
     with pytest.raises(ValueError, match="too deep"):
         Schema(Raw(deep))
+
+
+def doubling(times: int) -> str:
+    """A schema in which each part refers to the next one twice."""
+    parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(times)}
+    return msgspec.json.encode(
+        {"$defs": {**parts, f"a{times}": {}}, "$ref": "#/$defs/a0"}
+    ).decode()
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (doubling(40), "takes too long to follow"),
+        ('{"items": {"pattern": "^(a+)+$"}}', "a pattern is not followed here"),
+        ('{"patternProperties": {"^(a+)+$": {}}}', "a pattern is not followed here"),
+        ('{"$ref": "#/x", "x": 5}', "refers to what is no schema"),
+        ('{"$ref": "#/x", "x": [5]}', "refers to what is no schema"),
+    ],
+)
+def test_a_schema_of_code_cannot_hold_up_who_follows_it(written: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Schema(Raw(written.encode()), bounded=True)
+
+
+def test_a_schema_of_code_is_followed_as_any_other() -> None:
+    named = '{"properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}'
+    bounded = Schema(Raw(named.encode()), bounded=True)
+
+    assert bounded.problem('{"pattern": "a"}') == ""
+    assert bounded.problem("{}") == Schema(Raw(named.encode())).problem("{}") != ""

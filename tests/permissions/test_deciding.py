@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from places import STRICT, bash, on_file, place, rules
 
 from refold.permissions.decide import decide
@@ -27,6 +28,7 @@ NET = Touch("web_fetch", Effect.NET, "https://example.org")
 SELF = Touch("think", Effect.SELF, "hm")
 ASK = Touch("ask_user", Effect.ASK, "really?")
 OTHER = Touch("mcp__x__wipe", Effect.RUN)
+CODE = Touch("python", Effect.LOOK)
 FAR_LOOK = on_file("read_file", "/etc/hosts", FACTS)
 FAR_EDIT = on_file("write_file", "../elsewhere/b.txt", FACTS)
 
@@ -52,6 +54,19 @@ def test_without_rules_the_mode_and_what_a_call_can_do_decide(
     found = [decide(touch, mode, (), FACTS).verdict for mode in MODES]
 
     assert found == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("sandboxed", "expected"),
+    [(True, "allow allow allow ask allow"), (False, "ask ask deny ask allow")],
+)
+def test_code_only_looks_where_walls_hold_it(sandboxed: bool, expected: str) -> None:
+    facts = replace(FACTS, sandboxed=sandboxed)
+    found = [decide(CODE, mode, (), facts).verdict for mode in MODES]
+
+    assert found == expected.split()
+    granted = decide(CODE, "plan", rules(allow=["python"]), facts).verdict
+    assert granted == ("allow" if sandboxed else "deny")
 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m != "plan"])

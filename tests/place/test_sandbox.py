@@ -204,6 +204,26 @@ def test_our_own_files_and_what_a_rule_forbids_are_never_read(
     assert moved.splitlines()[-1] == "1"
 
 
+def test_a_folder_that_nobody_may_read_may_hold_what_is_guarded_besides(
+    tmp_path: Path,
+) -> None:
+    needs_bubblewrap()
+    root = tmp_path / "ws"
+    (root / "secrets/more").mkdir(parents=True)
+    unread = [root / "secrets" / name for name in ("key.txt", ".env", "more/key.txt")]
+    for path in unread:
+        path.write_text("s3cret")
+    paths = [str(path) for path in (*unread, root / "secrets", root / "secrets/more")]
+
+    with walled(root, unread=lambda: paths) as ws:
+        look = "grep -r s3cret . ; mv secrets s; echo done"
+        found = [ws.run(look, writes=w).text for w in (False, True)]
+
+    assert all("s3cret" not in text.replace("'secrets'", "") for text in found)
+    assert all(text.endswith("done\n") for text in found)
+    assert unread[0].read_text() == "s3cret"
+
+
 def test_a_workspace_that_is_a_home_keeps_its_keys(home: Path) -> None:
     needs_bubblewrap()
     (home / ".ssh").mkdir()

@@ -1,14 +1,15 @@
 """A model that acts by writing Python: what is code in its answers, and what it is told."""
 
 import json
+from collections.abc import AsyncGenerator, Iterable
 
 import anyio
 import pytest
 from msgspec import Raw
 
 from refold.provider.code_acting.acting import CodeActing
-from refold.provider.code_acting.blocks import blocks
-from refold.provider.port import CallDelta, Delta, Done, Request, TextDelta
+from refold.provider.code_acting.blocks import blocks, through_first_block
+from refold.provider.port import CallDelta, Delta, Done, Provider, Request, TextDelta
 from refold.testing.scripted import Reply, ScriptedProvider
 from refold.tools.python import python
 from refold.tools.read import read_file
@@ -26,9 +27,22 @@ def user(words: str) -> Message:
     return Message("user", (Text(words),))
 
 
-def heard(provider: ScriptedProvider, request: Request) -> list[Delta]:
+class InPieces:
+    """Gives one answer in just these pieces."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._pieces, self.asked = pieces, list[Request]()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        self.asked.append(request)
+        for piece in self._pieces:
+            yield TextDelta(piece)
+        yield Done()
+
+
+def heard(provider: Provider, request: Request, *, small: bool = False) -> list[Delta]:
     async def all_of() -> list[Delta]:
-        return [delta async for delta in CodeActing(provider).stream(request)]
+        return [delta async for delta in CodeActing(provider, small=small).stream(request)]
 
     return anyio.run(all_of)
 
@@ -66,6 +80,93 @@ def test_the_code_of_an_answer_is_its_blocks_of_python(
 
 def test_a_block_that_an_answer_breaks_off_in_is_no_code() -> None:
     assert blocks("```python\nx = 1\n```\n```python\ndel", whole=False) == ("x = 1",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "first"),
+    [
+        ("a\n```py\nx\n```\nb", "a\n```py\nx\n```"),
+        ("```json\n{}\n```\n```py\nx\n```\n", "```json\n{}\n```\n```py\nx\n```"),
+        ("```py\r\nx\r\n```\r\nb", "```py\r\nx\r\n```"),
+        ("```py\nx\n```", ""),  # more marks may follow
+        ("```py\nx", ""),
+        ("words\n", ""),
+    ],
+)
+def test_the_first_block_ends_with_the_line_that_closes_it(answer: str, first: str) -> None:
+    assert through_first_block(answer) == first
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("```py\nx\n```\nOutput: 3\n```py\nFINAL(3)\n```", "```py\nx\n```"),
+        ("I look.\n```py\nx", "I look.\n```py\nx\n```"),  # a stop cut the mark off
+        ("```py\nx\n```", "```py\nx\n```"),
+    ],
+)
+@pytest.mark.parametrize("piece", [1, 5, 100])
+def test_what_a_small_model_says_ends_with_its_first_block(
+    answer: str, told: str, piece: int
+) -> None:
+    """What it writes after that is what it thinks that the code prints."""
+    pieces = [answer[at : at + piece] for at in range(0, len(answer), piece)]
+    inner = InPieces(pieces)
+
+    deltas = heard(inner, Request(said(user("Go.")), tools=TOOLS), small=True)
+
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == told
+    assert code_of(*deltas) == ["x"]
+    assert inner.asked[0].stops == ("\n```\n",)
+
+
+def test_a_small_model_is_told_little_and_of_functions_only_the_names() -> None:
+    inner = ScriptedProvider("Done.")
+
+    heard(inner, Request(said(user("Go.")), "Be brief.", TOOLS), small=True)
+
+    (request,) = inner.heard
+    assert "read_file(path)" in request.system
+    assert "FINAL(value)" in request.system
+    assert len(request.system) < 600
+
+
+@pytest.mark.parametrize(
+    ("failed", "next_"),
+    [
+        (False, "If this shows the answer, call FINAL with it. Else write other code."),
+        (
+            True,
+            "The code failed, so nothing is known yet. Write it again without the mistake.",
+        ),
+    ],
+)
+def test_a_small_model_is_told_after_each_output_what_to_do(
+    failed: bool, next_: str
+) -> None:
+    call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")
+    talk = said(
+        user("Go."),
+        Message("assistant", (Text("```python\nx\n```"), call)),
+        Message("tool", (ToolResult("call-0", "1", failed),)),
+    )
+    inner = ScriptedProvider("Done.")
+
+    heard(inner, Request(talk, tools=TOOLS), small=True)
+
+    told = inner.heard[0].messages[-1].message.text
+    assert told == f"<output>\n1\n</output>\n\n{next_}"
+
+
+def test_a_small_model_that_is_to_answer_in_words_may_write_fences() -> None:
+    answer = "It is:\n```python\nx\n```\nNo more."
+    inner = ScriptedProvider(answer)
+
+    asked = Request(said(user("Go.")), tools=TOOLS, tool_choice="none")
+    deltas = heard(inner, asked, small=True)
+
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == answer
+    assert inner.heard[0].stops == ()
 
 
 def test_all_blocks_are_one_call_and_their_text_stays() -> None:

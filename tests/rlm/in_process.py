@@ -4,7 +4,7 @@ import contextlib
 import io
 import pickle
 import traceback
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from types import FunctionType, ModuleType
 from typing import Any
@@ -14,7 +14,17 @@ import msgspec
 from msgspec import Raw
 
 from refold.rlm.host import PARAMETERS
-from refold.rlm.port import Cell, Host, HostFailed, Kept, Worker, WorkerLimits, WorkerLost
+from refold.rlm.port import (
+    Cell,
+    Host,
+    HostFailed,
+    Kept,
+    Parts,
+    Variables,
+    Worker,
+    WorkerLimits,
+    WorkerLost,
+)
 
 
 class _Final(BaseException):
@@ -52,10 +62,10 @@ class InProcess:
 
         return await anyio.to_thread.run_sync(work)
 
-    async def put(self, name: str, value: object) -> None:
-        self.variables[name] = value
+    async def put(self, name: str, part: str, value: bytes) -> None:
+        self.variables[name] = msgspec.json.decode(value)
 
-    async def keep(self) -> tuple[bytes, Kept]:
+    async def keep(self, known: Collection[str]) -> tuple[Variables, Kept]:
         kept: dict[str, Any] = {}
         lost: list[tuple[str, str]] = []
         for name, value in self.variables.items():
@@ -64,12 +74,12 @@ class InProcess:
             else:
                 kept[name] = value
         types = tuple((name, type(value).__name__) for name, value in kept.items())
-        return pickle.dumps(kept), Kept(types, tuple(lost))
+        return Variables(pickle.dumps(kept)), Kept(types, tuple(lost))
 
-    async def restore(self, variables: bytes) -> Kept:
-        if variables.startswith(b"bomb"):
+    async def restore(self, index: bytes, parts: Collection[str], read: Parts) -> Kept:
+        if index.startswith(b"bomb"):
             raise WorkerLost("it ran out of memory")
-        self.variables = pickle.loads(variables)
+        self.variables = pickle.loads(index)
         return Kept(tuple((name, type(v).__name__) for name, v in self.variables.items()))
 
     async def names(self) -> tuple[tuple[str, str], ...]:

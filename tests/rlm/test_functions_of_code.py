@@ -7,12 +7,13 @@ import pytest
 from acting_by_code import Leaf, Told, coded, observations
 
 from refold.errors import ToolFailed
-from refold.journal.events import CallMade, Ended, Judged
+from refold.journal.events import CallMade, Ended, Entry, Judged
 from refold.permissions.rules import parse
 from refold.rlm.below import Beginning
 from refold.testing.scripted import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.tools.task import Report
+from refold.tools.todo import todo_write
 from refold.values.tools import Effect
 
 
@@ -75,6 +76,7 @@ def test_a_tool_that_fails_or_is_refused_is_an_error_in_the_code() -> None:
     assert first == "refold.rlm.port.HostFailed: There is no file 'gone'."
     assert "Refused: no rule allows scribble" in second
     assert {e.call_id: e.verdict for e in run.events(Judged)}["call-1.1"] == "deny"
+    assert [each.call.name for each in view.turn.denials] == ["scribble"]
 
 
 def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
@@ -97,9 +99,9 @@ def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
     assert anyio.run(allowed) == "written"
 
 
-def test_a_child_is_given_its_context_and_gives_its_value() -> None:
+def test_a_child_is_given_its_context_and_gives_its_value_as_it_was() -> None:
     below = Siblings(
-        Report("child-1", "done", '{"n": 3}'), Report("child-2", "done", "words")
+        Report("child-1", "done", '{"n": 3}', as_json=True), Report("child-2", "done", "42")
     )
     run = told(
         coded("a = rlm('Count.', context=[1, 2])", "FINAL([a['n'], rlm('Say.')])"),
@@ -108,7 +110,7 @@ def test_a_child_is_given_its_context_and_gives_its_value() -> None:
 
     view = run.run()
 
-    assert view.turn.answer == '[3,"words"]'
+    assert view.turn.answer == '[3,"42"]'
     assert below.wanted == [
         ("Count.", 0, Beginning({"context": [1, 2]})), ("Say.", 0, Beginning()),
     ]  # fmt: skip
@@ -116,7 +118,8 @@ def test_a_child_is_given_its_context_and_gives_its_value() -> None:
 
 def test_of_several_children_one_that_fails_is_a_marked_slot() -> None:
     below = Siblings(
-        Report("child-1", "done", "1"), Report("child-2", "failed", "", "out of money")
+        Report("child-1", "done", "1", as_json=True),
+        Report("child-2", "failed", "", "out of money"),
     )
     run = told(
         coded("FINAL(map_rlm(['Same.', 'Same.'], shared='x'))"), given={"below": below}
@@ -161,3 +164,32 @@ def test_a_rule_that_forbids_python_forbids_all_that_it_would_do() -> None:
 
     assert view.turn.outcome == "answered"
     assert run.events(CallMade) == []
+
+
+def test_tools_that_steer_the_session_are_no_functions() -> None:
+    program = ScriptedProvider(coded("FINAL('todo_write' in globals())"))
+    run = Told(program, Leaf(str), tools=(peek, todo_write))
+
+    assert run.run().turn.answer == "false"
+
+
+def test_however_many_calls_code_makes_the_session_knows_a_bounded_number() -> None:
+    run = told(coded("for n in range(200):\n    peek(str(n))\nprint('done')"), "Over.")
+    most = 0
+
+    async def counted() -> None:
+        nonlocal most
+        session = await run.session()
+
+        def look(_: Entry) -> None:
+            nonlocal most
+            most = max(most, len(session.view.talk.within))
+
+        session.hub.heed(look)
+        await session.inbox.say("Go.")
+        await session.go()
+
+    anyio.run(counted)
+
+    assert len(run.events(CallMade)) == 200
+    assert 1 <= most <= 70

@@ -7,11 +7,13 @@ import pytest
 from acting_by_code import LEASH, Leaf, Told, coded, material, observations
 from msgspec.structs import replace
 
+from refold.engine.world import Aide
 from refold.journal.events import ModelAnswered
 from refold.journal.store import MemoryStore
 from refold.rlm.rate import Rate
 from refold.testing.scripted import ScriptedProvider
 from refold.values.budget import Budget
+from refold.values.usage import Usage
 
 
 def last_line(words: str) -> str:
@@ -152,6 +154,25 @@ def test_a_turn_asks_no_more_than_its_budget_pays_for() -> None:
     assert view.turn.answer.count("the budget of this turn is used up") == 16
 
 
+def test_what_others_leave_over_of_what_was_set_aside_for_them_is_waited_for() -> None:
+    leaf = Leaf(last_line, seconds=0.001)
+
+    def price(model: str, usage: Usage) -> float:
+        return 0.3 if usage.output > 10 else 0.01  # of a longest answer, and of these
+
+    run = told(
+        coded("FINAL([str(s) for s in map_lm(list(range(12)), 'q')])"),
+        leaf=leaf,
+        budget=Budget(dollars=0.5),
+        aide=lambda: Aide(leaf, "test/leaf", 1_000_000, price),
+    )
+
+    view = run.run()
+
+    assert view.turn.answer == "[" + ",".join(f'"<{n}>"' for n in range(12)) + "]"
+    assert leaf.at_once == 2
+
+
 def test_equal_questions_are_asked_once_in_a_session_that_remembers() -> None:
     leaf = Leaf(last_line)
     run = told(
@@ -220,15 +241,15 @@ def test_what_cannot_be_asked_is_an_error_in_the_code(code: str, why: str) -> No
 
 
 def test_no_more_are_asked_in_a_minute_than_may_be() -> None:
-    async def three_of_two() -> int:
-        rate, done = Rate(2), 0
-        with anyio.move_on_after(0.01):
-            for _ in range(3):
-                await rate.wait()
-                done += 1
-        return done
+    async def three_of_two() -> list[str]:
+        rate, asked = Rate(2), list[str]()
+        for model in ("a/x", "a/y", "b/x", "a/x", "b/x"):
+            with anyio.move_on_after(0.01):
+                await rate.wait(model)
+                asked.append(model)
+        return asked
 
-    assert anyio.run(three_of_two) == 2
+    assert anyio.run(three_of_two) == ["a/x", "a/y", "b/x", "b/x"]
 
 
 ANSWERS = (

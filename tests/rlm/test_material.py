@@ -1,6 +1,7 @@
 """What of files and folders becomes the material of a question."""
 
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ def test_one_file_is_a_text(top: Path) -> None:
 
     found = read(top, "a.txt")
 
-    assert found == Material("héllo\n", 1, 7)
+    content = sha256("héllo\n".encode()).hexdigest()
+    assert found == Material("héllo\n", 1, 7, read=((str(top / "a.txt"), content),))
     assert (found.tokens, found.about) == (2, "a text of 6 characters")
 
 
@@ -36,8 +38,24 @@ def test_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
 
     found = read(top, "in")
 
-    assert found == Material({"in/b.txt": "b", "in/deep/a.md": "aa"}, 2, 3)
+    assert (found.value, found.files, found.size) == (
+        {"in/b.txt": "b", "in/deep/a.md": "aa"}, 2, 3,
+    )  # fmt: skip
+    assert found.read == (
+        (str(top / "in/b.txt"), sha256(b"b").hexdigest()),
+        (str(top / "in/deep/a.md"), sha256(b"aa").hexdigest()),
+    )
     assert found.about == "a dict from path to text, 2 files, 3 characters in all"
+
+
+def test_a_name_that_is_no_text_is_written_so_that_it_is(top: Path) -> None:
+    (top / "in").mkdir()
+    Path(os.fsdecode(os.fsencode(top) + b"/in/\xff.txt")).write_text("b")
+
+    found = read(top, "in")
+
+    assert found.value == {"in/\\xff.txt": "b"}
+    assert [path for path, _ in found.read] == [f"{top}/in/\\xff.txt"]
 
 
 def test_a_folder_with_one_file_is_a_dictionary_too(top: Path) -> None:
@@ -155,3 +173,17 @@ def test_a_recursive_question_has_no_word_of_its_material() -> None:
     assert recursive_words("Who?", Material("a secret", 1, 8)) == (
         "Who?\n\nThe material is in the variable `context`: a text of 8 characters."
     )
+
+
+def test_a_small_model_is_shown_how_the_material_begins_and_is_gone_through() -> None:
+    def shown(found: Material) -> str:
+        return recursive_words("Who?", found, shown=True).rpartition("\n\n")[2]
+
+    long = "a 'quote'\n" + "x" * 1_000
+
+    assert shown(Material({"a.txt": long, "b.txt": "two"}, 2, 8)).startswith(
+        "Go through it with `for path, text in context.items():`. It begins: "
+        "'a.txt': \"a 'quote'\\nxxx"
+    )
+    assert len(shown(Material(long, 1, 8))) < 300
+    assert "for path in context:" in shown(Material(["a.txt"], 1, 8))

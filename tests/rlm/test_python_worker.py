@@ -43,12 +43,12 @@ def test_errors_name_the_lines_of_the_cells_and_nothing_else(tmp_path: Path) -> 
         found = await session.cell("print('before')\nhalf(0)")
         assert found.failed
         assert found.text == (
-            "before\n  cell 2, line 2: half(0)\n  cell 1, line 2, in half: return 1 / n\n"
+            "before\n  line 2: half(0)\n  an earlier cell, line 2, in half: return 1 / n\n"
             "ZeroDivisionError: division by zero"
         )
         found = await session.cell("x = (1,\ny = 2")
         assert found.text == (
-            "  cell 3, line 1\n    x = (1,\n        ^\nSyntaxError: '(' was never closed"
+            "  line 1\n    x = (1,\n        ^\nSyntaxError: '(' was never closed"
         )
         found = await session.cell("import json\njson.loads('{')")
         assert "line 2: json.loads('{')" in found.text
@@ -155,6 +155,29 @@ def test_time_in_which_a_cell_waits_for_the_host_does_not_count(tmp_path: Path) 
     using(tmp_path / "ws", use, WorkerLimits(seconds=0.2))
 
 
+@pytest.mark.slow
+def test_time_in_which_another_thread_computes_meanwhile_does(tmp_path: Path) -> None:
+    code = (
+        "import threading\n"
+        "def chain():\n"
+        "    while True: echo(1)\n"
+        "for _ in range(4): threading.Thread(target=chain, daemon=True).start()\n"
+        "while True: pass"
+    )
+
+    async def slow(name: str, arguments: object) -> object:
+        await anyio.sleep(0.2)
+        return name
+
+    async def use(session: Session) -> None:
+        with anyio.fail_after(10):
+            found = await session.worker.run(code, slow, session.printed.append)
+        assert found.failed
+        assert "the cell ran over 1 s" in found.text
+
+    using(tmp_path / "ws", use, WorkerLimits(seconds=1))
+
+
 def test_a_cancelled_cell_is_stopped_and_its_calls_with_it(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         for code in ("rlm('for ever')", "while True: pass", "import time; time.sleep(1e9)"):
@@ -206,8 +229,8 @@ def test_reserved_names_are_put_back_and_it_is_said(tmp_path: Path) -> None:
 
 def test_variables_are_put_listed_and_shown_in_short(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
-        await session.worker.put("context", "a\n" * 500_000)
-        await session.worker.put("parts", [{"__failed__": "as it stands"}])
+        await session.put("context", "a\n" * 500_000)
+        await session.put("parts", [{"__failed__": "as it stands"}])
         await session.cell("import math\nn = len(context)")
         assert await session.worker.names() == (
             ("context", "str"), ("parts", "list"), ("math", "module"), ("n", "int"),
@@ -248,7 +271,8 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
                 "holds = {'a': [threading.Lock()]}\n"
                 "big = bytearray(65 * 2 ** 20)\n"
             )
-            variables, kept = await session.worker.keep()
+            variables, kept = await session.keep()
+            disk = session.disk
         assert [name for name, _ in kept.lost] == ["g", "f", "lock", "holds", "big"]
         assert (
             dict(kept.lost)["f"] == "an open file cannot be kept: keep its path or its text"
@@ -257,7 +281,7 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
         assert "cannot pickle '_thread.lock' object" in dict(kept.lost)["holds"]
         async with python(tmp_path / "ws") as session:
             await session.cell("gone = 1")
-            restored = await session.worker.restore(variables)
+            restored = await session.restore(variables, disk)
             assert restored == Kept(kept.kept)
             assert await session.text(
                 "n = 10\n"
@@ -266,10 +290,10 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
             ) == ("(11, 120, 2, 40, True, 'lm is answered', 'why', True, True, '[10]')")
             failed = await session.cell("recursive('a')")
             assert failed.text.startswith(
-                "  cell 3, line 1: recursive('a')\n  cell 1, line 5"
+                "  line 1: recursive('a')\n  an earlier cell, line 5, in recursive\n"
             )
             assert (await session.cell("gone")).failed
-            _, kept_again = await session.worker.keep()
+            _, kept_again = await session.keep()
             assert set(kept.kept) <= set(kept_again.kept)
 
     anyio.run(main)
@@ -285,10 +309,10 @@ def test_a_variable_that_cannot_be_read_again_loses_only_itself(tmp_path: Path) 
             "        while True: pass\n"
             "a, odd, b, slow, c = 1, Odd(), 2, Slow(), 3"
         )
-        variables, kept = await session.worker.keep()
+        variables, kept = await session.keep()
         assert [name for name, _ in kept.lost] == ["slow", "c"]
         assert dict(kept.lost)["slow"] == "the variables took more than 0.3 s"
-        restored = await session.worker.restore(variables)
+        restored = await session.restore(variables, session.disk)
         assert [name for name, _ in restored.lost] == ["odd"]
         assert "invalid literal for int()" in restored.lost[0][1]
         assert await session.text("a, b") == "(1, 2)"

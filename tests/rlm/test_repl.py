@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from acting_by_code import Leaf, Told, coded, material, observations, shape
 
+from refold.errors import BadInput, JournalError
 from refold.journal.below import VariablesKept, VariablesRestored
 from refold.journal.events import Ended
 from refold.journal.home import Home
+from refold.journal.store import MemoryStore
 from refold.rlm.attach import OtherSessions
 from refold.rlm.below import Beginning
 from refold.testing.scripted import ScriptedProvider
@@ -100,6 +103,25 @@ def test_a_process_that_is_lost_leaves_the_variables_of_the_step_before() -> Non
     )
 
 
+class FullStore(MemoryStore):
+    """There is room for lines, and none for blobs."""
+
+    async def put(self, blob: bytes) -> str:
+        raise JournalError("no space is left")
+
+
+def test_a_disk_with_no_room_for_variables_takes_no_output_and_no_answer() -> None:
+    run = told(coded("x = 1\nprint(x)"), coded("FINAL(2)"), store=FullStore())
+
+    view = run.run()
+
+    assert view.turn.answer == "2"
+    assert observations(view)[0] == (
+        "1\nWhat code did could not be kept: no space is left. The variables are as before "
+        "this call."
+    )
+
+
 def test_variables_that_cannot_be_restored_are_said_to_be_gone() -> None:
     run = told(coded("FINAL(1)"), coded("print('here')\nFINAL(2)"))
 
@@ -129,7 +151,7 @@ def test_a_final_value_of_another_shape_is_refused_and_the_turn_goes_on() -> Non
 
     assert view.turn.answer == '{"n":3}'
     assert "FINAL was refused" in observations(view)[0]
-    assert [e.control for e in run.events(Ended)] == [None, Final('{"n":3}')]
+    assert [e.control for e in run.events(Ended)] == [None, Final('{"n":3}', as_json=True)]
 
 
 def test_words_alone_end_the_turn_the_second_time() -> None:
@@ -148,7 +170,8 @@ def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
     )
     other.run()
     other.run("More.")
-    given = {"begins": Beginning(attached="one@1"), "snapshots": OtherSessions(home, "two")}
+    others = OtherSessions(home, "two", "")
+    given = {"begins": Beginning(attached="one@1"), "snapshots": others}
     run = told(coded("FINAL(x)"), given=given)
 
     view = run.run()
@@ -156,6 +179,15 @@ def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
     assert view.turn.answer == "[1]"
     assert observations(view) == ["These variables are of the session one: x\nFINAL"]
     assert [each.source for each in run.events(VariablesRestored)] == ["one"]
+
+
+def test_variables_of_a_session_that_works_elsewhere_are_not_there(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    told(coded("x = 1\nFINAL(x)"), store=home.store("one")).run()
+    others = OtherSessions(home, "two", "/another/project")
+
+    with pytest.raises(BadInput, match="works in another directory"):
+        anyio.run(others.of, "one")
 
 
 def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> None:

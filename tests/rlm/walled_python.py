@@ -3,14 +3,16 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import anyio
 import msgspec
 
+from refold.errors import JournalError
 from refold.place.commands import ShellCommands
 from refold.place.sandbox import Wish, find
-from refold.rlm.port import Cell, HostFailed, Worker, WorkerLimits
+from refold.rlm.port import Cell, HostFailed, Kept, Variables, Worker, WorkerLimits
 from refold.rlm.worker import PythonWorkers
 
 QUICK = WorkerLimits(seconds=20, memory=512 * 1024**2)
@@ -42,12 +44,34 @@ class Session:
     def __init__(self, worker: Worker) -> None:
         self.worker, self.host = worker, AnsweringHost()
         self.printed = list[str]()
+        self.disk = dict[str, bytes]()  # parts of variables
 
     async def cell(self, code: str) -> Cell:
         return await self.worker.run(code, self.host, self.printed.append)
 
     async def text(self, code: str) -> str:
         return (await self.cell(code)).text
+
+    async def put(self, name: str, value: object) -> None:
+        said = msgspec.json.encode(value)
+        part = sha256(said).hexdigest()
+        self.disk[part] = said
+        await self.worker.put(name, part, said)
+
+    async def keep(self) -> tuple[Variables, Kept]:
+        variables, kept = await self.worker.keep(self.disk)
+        assert all(name == sha256(part).hexdigest() for name, part in variables.new.items())
+        self.disk |= variables.new
+        return variables, kept
+
+    async def restore(self, variables: Variables, disk: Mapping[str, bytes]) -> Kept:
+        async def read(name: str) -> bytes:
+            if name not in disk:
+                raise JournalError(f"the blob {name} is missing")
+            return disk[name]
+
+        self.disk |= disk
+        return await self.worker.restore(variables.index, variables.parts, read)
 
 
 @contextmanager

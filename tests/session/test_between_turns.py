@@ -12,8 +12,17 @@ from refold.config.paths import paths
 from refold.engine.policies.converse import converse
 from refold.engine.world import Aide, World
 from refold.errors import BadInput
-from refold.journal.events import AgentChosen, SessionResumed, SessionStarted, TurnStarted
-from refold.journal.fold import View
+from refold.journal.events import (
+    AgentChosen,
+    Entry,
+    Said,
+    SessionResumed,
+    SessionStarted,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import View, fold
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore
 from refold.outfit import GONE
@@ -21,7 +30,7 @@ from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.session.rewinding import steps
-from refold.session.session import Manners, Session
+from refold.session.session import Manners, Session, beginning
 from refold.testing.scripted import ScriptedProvider
 from refold.wishes import Wishes
 
@@ -169,3 +178,13 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
 
     assert agent == "main"
     assert GONE.format(agent="wizard") in notices
+
+
+def test_what_a_child_reports_too_late_begins_no_turn() -> None:
+    told = [Said("Go."), TurnStarted(1), TakenUp((1,)), Said("Found it.", "child-1")]
+    events = [*told, TurnEnded("budget", "over")]
+    report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]
+    person = [*report, Entry(6, Said("And now?"))]
+
+    assert beginning(fold(report)) is None
+    assert beginning(fold(person)) == TurnStarted(6)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from refold.claims.checking import told_in
 from refold.journal.events import Ended
 from refold.journal.tree_files import entries_in
-from refold.rlm.claims import told_in
 from refold.values.claims import Claim, Evidence
 from refold.values.control import Claimed
-from tests.rlm.claimed import Past, session
+from tests.claims.claimed import Past, session
 
 GOOD = Evidence(path="a.py", lines="2", quote="return user in KNOWN")
 WRONG = Evidence(path="a.py", lines="1", quote="return user in KNOWN")

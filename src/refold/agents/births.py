@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import Profile
-from refold.agents.purse import portion
+from refold.agents.purse import comes_back, portion
 from refold.agents.worktree import Worktrees
 from refold.engine.spending import NOTHING_LEFT, draw
 from refold.engine.world import World
@@ -57,7 +57,7 @@ class Births:
             base = await self._trees.base() if wish.errand.worktree else ""
             news = partial(self._news, wish, agent.name, base, world)
             if not await self._record.weigh(news, kept=True):
-                await self._draw(world)
+                await self._more(world)
             found = self._known(wish)
         return found
 
@@ -90,7 +90,16 @@ class Births:
         where = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
         return (where,)
 
-    async def _draw(self, world: World) -> None:
+    async def _more(self, world: World) -> None:
+        """Return when there may be something to lend. Raises `ToolFailed` if nothing is left.
+
+        What siblings were lent comes back for the most part: who is not born waits for it.
+        """
+        view = self._record.view
+        if comes_back(view, budget_of(view, world.budget)):
+            while self._record.view.turn.lent == view.turn.lent:
+                await self._record.news(after=self._record.view.seq)
+            return
         if not await draw(_FIRST, world.budget, world.purse, self._record):
             raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
 

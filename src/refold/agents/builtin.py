@@ -81,6 +81,7 @@ def _web_research() -> Profile:
 def _rlm() -> Profile:
     return replace(
         _told("rlm"),
+        short=_text("rlm-small"),
         tools=(PYTHON, *_LOOKS, "think"),
         effects=LOOKING,  # the walls around the code see to it that it only looks
         acting="code",
@@ -106,11 +107,14 @@ ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
 
 def _told(name: str) -> Profile:
     """What stands in the file of that name."""
-    text = Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8")
-    values, prompt = split(text)
+    values, prompt = split(_text(name))
     return Profile(
         name=name,
         description=values["description"] or "",
         version=int(values["version"] or 0),
         prompt=prompt,
     )
+
+
+def _text(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8")

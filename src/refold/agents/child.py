@@ -25,6 +25,7 @@ from refold.journal.below import ChildEnded
 from refold.journal.events import AgentChosen, BudgetSet, Event, ModeChanged, Said
 from refold.journal.family import Child
 from refold.journal.fold import View
+from refold.permissions.rules import Rule
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.values.outcome import Outcome
@@ -48,6 +49,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     """A child's session, as whoever opens it has to know it.
 
     It may do no more than `above`, and is given no tool that is not in `tools`.
+    `reading` are the rules of all agents above that keep them from reading.
     `directory` is its own place to work, with `roots` around it; "": where its parent does.
     `attached` is the session whose variables it begins with, `context` what code gave it
     besides, `schema` what its answer has to match.
@@ -61,6 +63,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     tools: frozenset[str]
     address: str
     position: Position
+    reading: tuple[Rule, ...] = ()
     directory: str = ""
     roots: tuple[str, ...] = ()
     attached: str = ""
@@ -147,9 +150,7 @@ class Life:
         try:
             return await self._settled(await self._opened())
         except Exception as error:  # its failure must not take its parent with it
-            found = first(error)
-            words = str(found) or type(found).__name__
-            return ChildEnded(self.child.name, "failed", "failed", "", words)
+            return _failed(ChildEnded(self.child.name, "failed", "failed"), error)
 
     async def _opened(self) -> ChildEnded:
         opening, born = self._opening(), self.child.born
@@ -157,17 +158,23 @@ class Life:
             tree = Tree(born.directory, born.branch, born.base)
             await self._trees.make(tree, opening.directory)
         async with self._open(opening) as session:
-            words = partial(self._first_words, opening.agent)
-            await session.record.weigh(words, kept=True, by="parent")
-            with self._hard:
-                await self._carried_on(session, opening.agent.name)
-            if self._hard.cancelled_caught:
-                with anyio.move_on_after(self._grace / 2):
-                    await session.go()  # settles what was broken off
+            try:
+                await self._through(session, opening.agent)
+            except Exception as error:  # what it has used up has to be told all the same
+                return _failed(ended(self.child.name, session), error)
             return ended(self.child.name, session)
 
-    async def _carried_on(self, session: Session, agent: str) -> None:
-        relay = Relay(self.child.name, agent, session, self._parent)
+    async def _through(self, session: Session, agent: Profile) -> None:
+        words = partial(self._first_words, agent)
+        await session.record.weigh(words, kept=True, by="parent")
+        with self._hard:
+            await self._carried_on(session)
+        if self._hard.cancelled_caught:
+            with anyio.move_on_after(self._grace / 2):
+                await session.go()  # settles what was broken off
+
+    async def _carried_on(self, session: Session) -> None:
+        relay = Relay(self.child.born, session, self._parent)
         async with anyio.create_task_group() as group:
             group.start_soon(relay.questions)
             group.start_soon(relay.news)
@@ -218,7 +225,14 @@ def ended(child: str, session: Session) -> ChildEnded:
         turn.reason or ("" if outcome in _DONE else outcome),
         view.account.spent + view.account.below,
         session.record.head,
+        as_json=turn.as_json,
     )
+
+
+def _failed(end: ChildEnded, error: Exception) -> ChildEnded:
+    found = first(error)
+    reason = str(found) or type(found).__name__
+    return replace(end, outcome="failed", status="failed", reason=reason)
 
 
 def _status(outcome: Outcome, text: str) -> Literal["done", "partial", "failed"]:

@@ -18,7 +18,7 @@ from refold.agents.above import AsParent
 from refold.agents.births import Births, Wish
 from refold.agents.child import GRACE, Life, Open, Opening, Position, Ways
 from refold.agents.profile import Profile, Role
-from refold.agents.purse import Purse
+from refold.agents.purse import Drawers, Purse
 from refold.agents.reporting import of_a_tree, report_of, said_beside
 from refold.agents.worktree import Worktrees
 from refold.engine.saving import changed, save
@@ -68,6 +68,7 @@ class Children:
         self.position = position
         self._world: World | None = None
         self._places = anyio.Semaphore(position.at_once)
+        self._drawers = Drawers()
         self._beside: TaskGroup | None = None
         self._lives = dict[str, Life]()  # of those that are at work
 
@@ -195,8 +196,9 @@ class Children:
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
             above=AsParent(self._record, world),
-            purse=Purse(self._record, lambda: self._now, born.child),
+            purse=Purse(self._record, lambda: self._now, born.child, self._drawers),
             shared=world.shared,
+            reading=world.reading,
             tools=frozenset(world.names),
             address=f"{world.address}/{born.child}",
             position=replace(here, depth=here.depth + 1, coded=here.coded + bool(born.key)),

@@ -30,10 +30,11 @@ def leashed(profile: Profile, settled: Settled) -> Profile:
     if profile.acting != "code":
         return replace(profile, leash=leash)
     bounds = replace(profile.bounds, steps=_stricter(profile.bounds.steps, settled.steps))
-    prompt = profile.prompt
+    prompt, short = profile.prompt, profile.short
     for name, value in (*asdict(leash).items(), ("steps", bounds.steps)):
         prompt = prompt.replace(f"{{{name}}}", f"{value:g}")
-    return replace(profile, leash=leash, bounds=bounds, prompt=prompt)
+        short = short.replace(f"{{{name}}}", f"{value:g}")
+    return replace(profile, leash=leash, bounds=bounds, prompt=prompt, short=short)
 
 
 def _stricter(own: int, most: int) -> int:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.permissions.families import reads
 from refold.permissions.rules import Rule, parse
 from refold.values.rights import Mode
 from refold.values.tools import Effect
@@ -50,6 +51,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     name: str
     description: str  # for whoever chooses one, a person or a model
     prompt: str = ""  # "": the one of the preset
+    short: str = ""  # what a small model is told instead; "": the same
     version: int = 0  # of the prompt
     role: Role = "main"  # of the model
     tools: tuple[str, ...] = ("*",)
@@ -74,6 +76,11 @@ class Profile(Struct, frozen=True, kw_only=True):
         source = f"agent {self.name}"
         asking = (parse(text, "ask", source) for text in self.ask)
         return (*asking, *(parse(text, "deny", source) for text in self.deny))
+
+    @property
+    def reading(self) -> tuple[Rule, ...]:
+        """Those of its rules that hold for whatever reads, be it a tool, a command or code."""
+        return tuple(rule for rule in self.rules if reads(rule.tool))
 
 
 def unused_preset(profile: Profile, preset: str) -> str:

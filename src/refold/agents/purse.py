@@ -9,6 +9,8 @@ of `engine.policies.budget` and `engine.spending`.
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from refold.engine.spending import draw, lacking, left, used_up
 from refold.engine.world import Record, World
 from refold.journal.below import ChildGranted
@@ -52,11 +54,53 @@ def portion(
     )
 
 
+def comes_back(view: View, budget: Budget) -> bool:
+    """Would something be left if the children gave back what they were lent?"""
+    alone = replace(view, turn=replace(view.turn, lent=()))
+    return bool(view.turn.lent) and not used_up(alone, budget)
+
+
+class Drawers:
+    """The children of one session that wait until a sibling gives back what it was lent.
+
+    Never all of them: the last that is at work does without, and so ends.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = set[str]()
+        self._working = set[str]()
+
+    def works(self, child: str) -> None:
+        """Its session is open from now on; until its end it may come to give back."""
+        self._working.add(child)
+
+    async def worth_another(self, child: str, seen: View, record: Record) -> bool:
+        """Wait until what is lent is not as it was `seen`. False: nobody is at work."""
+        holding = {name for name, _ in record.view.turn.lent}
+        if not (holding & self._working) - self._waiting - {child}:
+            return False
+        self._waiting.add(child)
+        try:
+            while record.view.turn.lent == seen.turn.lent:
+                await record.news(after=record.view.seq)
+        finally:
+            self._waiting.discard(child)
+        return True
+
+
 class Purse:
     """Implements the engine's `Purse` for one child. `record` and `world` are its parent's."""
 
-    def __init__(self, record: Record, world: Callable[[], World], child: str) -> None:
+    def __init__(
+        self,
+        record: Record,
+        world: Callable[[], World],
+        child: str,
+        drawers: Drawers,
+    ) -> None:
         self._record, self._world, self._child = record, world, child
+        self._drawers = drawers
+        drawers.works(child)
 
     @property
     def left(self) -> float:
@@ -65,6 +109,18 @@ class Purse:
         return share if world.purse is None else min(share, world.purse.left)
 
     async def draw(self, need: Estimate, used: Used) -> Budget | None:
+        while True:
+            view = self._record.view
+            given = await self._drawn(need, used)
+            if given is not None:
+                return given
+            now = self._record.view
+            if not comes_back(now, budget_of(now, self._world().budget)):
+                return None
+            if not await self._drawers.worth_another(self._child, view, self._record):
+                return None
+
+    async def _drawn(self, need: Estimate, used: Used) -> Budget | None:
         seen: Budget | None = None
         while True:
             world = self._world()

@@ -5,12 +5,12 @@ way is a look at both views; nothing is remembered here, so after a restart it g
 itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 
 import anyio
 
-from refold.journal.below import ChildAnswered, ChildAsks, ChildEnded
+from refold.journal.below import ChildAnswered, ChildAsks, ChildBorn, ChildEnded
 from refold.journal.events import (
     Answered,
     Ended,
@@ -18,6 +18,7 @@ from refold.journal.events import (
     Event,
     Judged,
     ModelAnswered,
+    Settled,
     Started,
     Stopped,
     TurnEnded,
@@ -27,19 +28,26 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.values.live import ChildMoved, from_child
 from refold.values.messages import ToolCall
+from refold.views.calls import label
 
 _BELOW = (
     Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsks, ChildAnswered, ChildEnded,
 )  # fmt: skip
+_COSTS = (ModelAnswered, Settled, ChildEnded)
 _LABEL = 80  # characters
 
 
 class Relay:
-    """Between the session of the child `name`, whose agent is `agent`, and its parent."""
+    """Between the session of the child of `born` and its parent.
 
-    def __init__(self, name: str, agent: str, child: Session, parent: Recorder) -> None:
-        self._name, self._agent = name, agent
+    What a child in a working tree of its own asks is offered once only: a rule that is
+    granted would speak of the files here, and nobody was shown those.
+    """
+
+    def __init__(self, born: ChildBorn, child: Session, parent: Recorder) -> None:
+        self._name, self._agent = born.child, born.agent
         self._child, self._parent = child, parent
+        self._apart = bool(born.branch)
         self._wake = anyio.Event()
 
     async def questions(self) -> None:
@@ -58,13 +66,17 @@ class Relay:
     async def news(self) -> None:
         """Tell the parent's watchers what the child says and does, until it is closed."""
         watch = self._child.hub.watch()
-        self._parent.tell(self._moved("begins"))
+        doing, labelled = "begins", _labels()
+        self._parent.tell(self._moved(doing))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
                 if not isinstance(frame.item, Entry):
                     self._parent.tell(from_child(self._name, frame.item))
-                elif isinstance(frame.item.event, ModelAnswered):
-                    self._parent.tell(self._moved(_label(frame.item.event)))
+                    continue
+                if isinstance(event := frame.item.event, ModelAnswered):
+                    doing = labelled(event)
+                if isinstance(event, _COSTS):
+                    self._parent.tell(self._moved(doing))
 
     def _below(self, entry: Entry) -> None:
         if isinstance(entry.event, _BELOW):
@@ -119,7 +131,7 @@ class Relay:
                 self._as_made(call.call),
                 call.reason,
                 call.hash,
-                call.once,
+                call.once or self._apart,
             )
         for asks in view.family.asks:
             yield ChildAsks(
@@ -129,21 +141,23 @@ class Relay:
                 self._as_made(ToolCall(asks.id, asks.call.name, asks.call.arguments)),
                 asks.reason,
                 asks.hash,
-                asks.once,
+                asks.once or self._apart,
             )
 
     def _as_made(self, call: ToolCall) -> ToolCall:
         made = self._child.as_made(call)
         return ToolCall(f"{self._name}/{call.id}", made.name, made.arguments)
 
-    def _moved(self, label: str) -> ChildMoved:
+    def _moved(self, doing: str) -> ChildMoved:
         view = self._child.view
         own, below = view.account.spent, view.account.below
         spent = own + below
         title = _title(self._parent.view, self._name)
         tokens = spent.usage.input + spent.usage.output
+        if leaves := view.family.leaves:
+            doing = f"{doing} · {leaves:,} model calls"
         return ChildMoved(
-            self._name, self._agent, title, own.answers, tokens, spent.cost, label
+            self._name, self._agent, title, own.answers, tokens, spent.cost, doing
         )
 
 
@@ -161,10 +175,15 @@ def _title(view: View, name: str) -> str:
     return (born.title or " ".join(born.task.split())[:60]) if born else ""
 
 
-def _label(answer: ModelAnswered) -> str:
+def _labels() -> Callable[[ModelAnswered], str]:
     """What a child does now, in a few words: its newest call, or what it says."""
-    calls = answer.message.calls
-    if not calls:
-        return " ".join(answer.message.text.split())[:_LABEL]
-    arguments = bytes(calls[-1].arguments).decode(errors="replace")
-    return f"{calls[-1].name} {arguments}"[:_LABEL]
+    from refold.tools.builtin import builtin
+
+    tools = {tool.spec.name: tool for tool in builtin()}
+
+    def labelled(answer: ModelAnswered) -> str:
+        if not (calls := answer.message.calls):
+            return " ".join(answer.message.text.split())[:_LABEL]
+        return label(calls[-1], tools.get(calls[-1].name))[:_LABEL]
+
+    return labelled

@@ -97,7 +97,9 @@ class Parser(ArgumentParser):
     """Errors of the command line are ours, like any other bad input."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{self._with_near(message)} (refold --help shows what there is)")
+        raise BadInput(
+            f"{self._with_near(message)} ({self.prog} --help shows what there is)"
+        )
 
     def _with_near(self, message: str) -> str:
         """The message, and what may have been meant."""
@@ -246,9 +248,22 @@ def _port(text: str) -> int:
     return int(text)
 
 
+class _Told:
+    """Commands that say in their own --help, too, what they are for."""
+
+    def __init__(self, inner: Subparsers) -> None:
+        self._inner = inner
+
+    def add_parser(self, name: str, *, help: str) -> ArgumentParser:
+        parser = self._inner.add_parser(name, help=help)
+        end = "" if help.endswith("?") else "."
+        parser.description = parser.description or f"{help[:1].upper()}{help[1:]}{end}"
+        return parser
+
+
 def _commands(asked: str) -> Parser:
     parser = Parser(prog="refold", allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = _Told(parser.add_subparsers(dest="command", metavar="COMMAND"))
     sessions = commands.add_parser("sessions", help="list, show and check sessions")
     what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
     listing = what.add_parser("list", help="the sessions, newest first")

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import anyio
@@ -82,8 +82,8 @@ async def _verified(
     app: App, id_: str, session: Session, document: dict[str, object]
 ) -> int:
     """Put what is claimed into the document, each with its verdict. 5: do not rely on it."""
+    from refold.claims.claiming import Checking
     from refold.cli.verify import NOT_SUPPORTED, claims_of, told_of
-    from refold.rlm.claiming import Checking
 
     told = told_of(await session.record.entries())
     path = app.home.path(id_) if app.wishes.keep else None
@@ -104,10 +104,14 @@ def _named(words: str, session: Session, app: App) -> Sequence[Picture]:
     return found
 
 
-async def tell_notices(app: App) -> None:
+def complain(words: str) -> None:
+    sys.stderr.write(f"refold: {words}\n")
+
+
+async def tell_notices(app: App, say: Callable[[str], None] = complain) -> None:
     """What the machine can hold a command to is found out while the model is asked."""
     for notice in await anyio.to_thread.run_sync(app.notices):
-        sys.stderr.write(f"refold: {notice}\n")
+        say(notice)
 
 
 class Said(NamedTuple):

@@ -8,6 +8,7 @@ raised because nobody reads any more.
 import sys
 
 from refold.errors import RefoldError
+from refold.views.escape import on_one_line, visible
 
 
 class Gone(Exception):
@@ -17,6 +18,16 @@ class Gone(Exception):
 def write(text: str) -> None:
     """Write and flush. Raises `Gone`, or `RefoldError` if the disk is full."""
     write_bytes(text.encode("utf-8", errors="replace"))
+
+
+def answer(text: str) -> None:
+    """Write what a model said: for a program as it is, on a screen without orders to it."""
+    write((visible(text) if _is_screen() else text).rstrip() + "\n")
+
+
+def ended(outcome: object, reason: object) -> None:
+    """Tell on stderr why there is no whole answer."""
+    sys.stderr.write(f"refold: {outcome}: {on_one_line(str(reason))}\n")
 
 
 def write_bytes(given: bytes) -> None:
@@ -33,3 +44,7 @@ def write_bytes(given: bytes) -> None:
         raise Gone from error
     except OSError as error:
         raise RefoldError(f"the output cannot be written: {error.strerror}") from error
+
+
+def _is_screen() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()

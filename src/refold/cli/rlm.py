@@ -9,6 +9,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,7 @@ from refold.app import App
 from refold.cli.flags import dollars, seconds
 from refold.cli.headless import TIMED_OUT, Said, tell_notices, turn
 from refold.cli.opening import schema
-from refold.cli.out import write
+from refold.cli.out import answer, ended, write
 from refold.cli.rlm_progress import Progress
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -29,6 +30,7 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.rlm.asking import VARIABLE, flat_prompt, flat_words, recursive_words
+from refold.rlm.below import Beginning
 from refold.rlm.material import Material, material
 from refold.rlm.router import Route, Size, route
 from refold.views.result import EXIT_CODES, result
@@ -77,18 +79,18 @@ async def _run(found: Namespace) -> int:
         given = await anyio.to_thread.run_sync(
             material, found.context, app.directory, app.unread
         )
-        window = app.models.traits(app.model_of(View())).window
-        size = Size(given.tokens, given.files, window or app.settings.context.window)
+        traits = app.models.traits(app.model_of(View()))
+        size = Size(given.tokens, given.files, traits.window or app.settings.context.window)
     finally:
         await app.aclose()
     way = _way(found, given, size)
     for told in (*given.left_out, f"{way.way}: {way.reason}"):
         sys.stderr.write(f"refold: {told}\n")
+    # A flat call has no Python; what it was given is in its journal all the same.
+    ready = replace(wishes, begins=_beginning(given))
+    words = partial(recursive_words, shown=traits.small)
     if way.way == "flat":
-        ready, words = replace(wishes, tools=(), own_system=flat_prompt()), flat_words
-    else:
-        values = {} if given.value is None else {VARIABLE: given.value}
-        ready, words = replace(wishes, material=values), recursive_words
+        ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_words
     app = _app(found, ready, _BARE if way.way == "flat" else {"agent": AGENT})
     try:
         said = Said(words(found.question, given), typed=found.question)
@@ -104,8 +106,9 @@ async def _ask(
     async with session:
         timed_out = False
         async with anyio.create_task_group() as group:
-            group.start_soon(tell_notices, app)
-            timed_out = await turn(session, said, Progress(), found.timeout)
+            progress = Progress()
+            group.start_soon(tell_notices, app, progress.say)
+            timed_out = await turn(session, said, progress, found.timeout)
         document = result(session.view, id_, time.monotonic() - began)
         if timed_out:
             document["reason"] = f"it took longer than {found.timeout:g} s"
@@ -117,6 +120,12 @@ async def _ask(
         document["leaves"], document["children"] = family.leaves, len(family.children)
     _tell(document, as_json=found.json)
     return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
+
+
+def _beginning(given: Material) -> Beginning:
+    if given.value is None:
+        return Beginning()
+    return Beginning({VARIABLE: given.value}, files={VARIABLE: given.read})
 
 
 def _way(found: Namespace, given: Material, size: Size) -> Route:
@@ -161,20 +170,24 @@ def _app(found: Namespace, wishes: Wishes, more: Mapping[str, object] | None = N
     return App(loaded.settings, places, os.environ, replace(wishes, notices=notices))
 
 
+# In the others the last words of the model are no answer, but what it was about to run.
+_GIVEN = ("answered", "final", "step_limit", "budget")
+
+
 def _tell(document: dict[str, object], *, as_json: bool) -> None:
     if as_json:
         write(msgspec.json.encode(document).decode() + "\n")
         return
     text, claims = _answer(str(document["text"]))
-    if text.strip():
-        write(text.rstrip() + "\n")
+    if text.strip() and document["outcome"] in _GIVEN:
+        answer(text)
     if claims:
         sys.stderr.write(
             f"refold: {claims} claim{'s' if claims > 1 else ''} with evidence: "
             f"refold verify {document['session_id']}\n"
         )
     if document["outcome"] not in ("answered", "final"):
-        sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
+        ended(document["outcome"], document["reason"])
 
 
 def _answer(text: str) -> tuple[str, int]:

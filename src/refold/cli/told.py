@@ -7,7 +7,7 @@ import anyio
 import msgspec
 
 from refold import __version__
-from refold.cli.out import Gone, write
+from refold.cli.out import Gone, answer, ended, write
 from refold.errors import JournalError
 from refold.journal.events import Entry
 from refold.journal.frame import Frame
@@ -79,12 +79,12 @@ class Told:
             self.lines([document])
             return
         if text := str(document["text"]).rstrip():
-            write(text + "\n")
+            answer(text)
         for warning in warnings(session.view):
             sys.stderr.write(f"refold: {warning}\n")
         _tell_denials(session)
         if document["outcome"] not in ("answered", "final", "plan_ready"):
-            sys.stderr.write(f"refold: {document['outcome']}: {document['reason']}\n")
+            ended(document["outcome"], document["reason"])
 
     def broken(self, error: BaseException, session: Session, seconds: float) -> None:
         """The last word, where the journal can take none. Why goes to stderr, too."""

@@ -14,6 +14,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from refold.claims.checking import Told, check, told_in
+from refold.claims.seen import seen_in
+from refold.claims.today import Today
+from refold.claims.tree import records
 from refold.cli import nodes
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -24,10 +28,6 @@ from refold.journal.events import Entry
 from refold.journal.home import started_in
 from refold.journal.tree import Node
 from refold.place.port import Files
-from refold.rlm.claims import Told, check, told_in
-from refold.rlm.claims_seen import seen_in
-from refold.rlm.claims_today import Today
-from refold.rlm.claims_tree import records
 from refold.values.claims import WORST_FIRST, Checked, Evidence
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
@@ -89,7 +89,8 @@ def run(found: Namespace) -> int:
     folder = _folder(node)
     with _files(folder) as files:
         today = Today(files)
-        checked = check(told.claims, seen_in(records(node.path, told.entries)), today)
+        journals = records(node.path, told.entries)
+        checked = check(told.claims, seen_in(journals), today)
         second = None
         if found.deep and checked:
             from refold.cli.verify_deep import look_again
@@ -100,9 +101,10 @@ def run(found: Namespace) -> int:
         nodes.tell(document(report))
     else:
         nodes.show(lines(report))
-    if node.damage:
-        sys.stderr.write(f"refold: {node.damage}\n")
-    return report.code or bool(node.damage)
+    damages = [*filter(None, (node.damage, *(each.damage for each in journals)))]
+    for damage in damages:
+        sys.stderr.write(f"refold: {damage}\n")
+    return report.code or bool(damages)
 
 
 def lines(report: Report) -> Iterator[Line]:

@@ -13,15 +13,15 @@ from typing import NamedTuple
 import anyio
 
 from refold.app import App
+from refold.claims.deep import SCHEMA, Verdict, asked, merged, order, verdicts
+from refold.claims.seen import Record, seen_in
+from refold.claims.today import Today
+from refold.claims.tree import records
 from refold.cli.verify import Second
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.errors import RefoldError, first
 from refold.journal.fold import View, fold
-from refold.rlm.claims_deep import SCHEMA, Verdict, asked, merged, order, verdicts
-from refold.rlm.claims_seen import Record, seen_in
-from refold.rlm.claims_today import Today
-from refold.rlm.claims_tree import records
 from refold.session.session import Session
 from refold.values.claims import Checked
 from refold.wishes import Wishes

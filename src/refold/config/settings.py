@@ -106,7 +106,9 @@ class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call: Seconds = 120.0  # of one model call that code makes
     memory: AtLeast1 = 2048  # MiB
     memo: Literal["off", "session", "project"] = "off"  # are equal model calls made once?
-    per_minute: AtLeast0 = 0  # model calls that code may make in a minute; 0: no limit
+    per_minute: AtLeast0 = (
+        0  # calls of one provider that code may make in a minute; 0: no limit
+    )
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -104,6 +104,7 @@ class World(Struct, frozen=True):
     album: Album = field(default_factory=Album)
     agent: str = ""  # who works, by name
     deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
+    reading: tuple[Rule, ...] = ()  # of its agent and of all above: what keeps from it
     above: Above | None = None  # whose child this is,
     purse: Purse | None = None  # and who pays for it
     beside: Beside | None = None

@@ -1,4 +1,4 @@
-"""The account: what has been used up. Never rewinds, for money does not.
+"""The account: what has been used up, and handed in. Never rewinds, for money does not.
 
 A fork begins with nothing used up: what it is a copy of was paid for once.
 """
@@ -10,6 +10,7 @@ from refold.journal.events import (
     ChildEnded,
     Entry,
     Forked,
+    Handed,
     ModelAnswered,
     ModelFailed,
     Said,
@@ -17,7 +18,7 @@ from refold.journal.events import (
 )
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked)
+HEARS = (ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, Handed)
 _KEYS_REMEMBERED = 256
 
 
@@ -28,6 +29,7 @@ class Account(Struct, frozen=True):
     last: Usage = Usage()  # of the newest answer: how full the window is
     calls: int = 0  # ids given out; the next call's id is the next number
     client_keys: tuple[str, ...] = ()  # the newest ones
+    handed: tuple[tuple[str, str], ...] = ()  # variables of its Python: name and blob
 
 
 def apply(account: Account, entry: Entry) -> Account:
@@ -44,6 +46,8 @@ def apply(account: Account, entry: Entry) -> Account:
             return _paid(account, model, usage, cost)
         case ChildEnded(spent=spent):
             return replace(account, below=account.below + spent)
+        case Handed(name, blob):
+            return replace(account, handed=(*account.handed, (name, blob)))
         case Forked():  # the other session has paid for it
             return replace(account, spent=Spent(), below=Spent(), by_model=())
         case Said(client_key=key) if key:

@@ -97,6 +97,7 @@ class ChildEnded(Struct, frozen=True):
     head: tuple[int, str] = (0, "")
     branch: str = ""  # what it left behind of a working tree of its own,
     directory: str = ""  # and where
+    as_json: bool = False  # the text is that of a value that code gave to FINAL
 
 
 class CallMade(Struct, frozen=True):
@@ -111,16 +112,32 @@ class CallMade(Struct, frozen=True):
     n: int = 0  # and how often that was made before
 
 
+class Handed(Struct, frozen=True):
+    """A variable that the session's Python begins with: `blob` is its value as JSON.
+
+    `files` are those that it was read from, in the order of its texts: the real path and
+    the sha256 of each. Where they are very many, the blob `listed` has them instead.
+    """
+
+    name: str
+    blob: str
+    files: tuple[tuple[str, str], ...] = ()
+    listed: str = ""
+
+
 class VariablesKept(Struct, frozen=True):
     """The variables of the session's Python after a call, as the blob `blob`.
 
-    `kept` are their names and types; `lost` could not be kept, each with its reason.
+    It names the `parts`: blobs that hold one large variable each, and are not written
+    again while that stays as it is. `kept` are names and types; `lost` could not be kept,
+    each with its reason.
     """
 
     call_id: str
     blob: str
     kept: tuple[tuple[str, str], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 class VariablesRestored(Struct, frozen=True):
@@ -130,6 +147,7 @@ class VariablesRestored(Struct, frozen=True):
     source: str = ""
     kept: tuple[tuple[str, str], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 class Forked(Struct, frozen=True):

@@ -27,6 +27,7 @@ from refold.journal.below import (
     ChildGranted,
     ChildStopped,
     Forked,
+    Handed,
     VariablesKept,
     VariablesRestored,
 )
@@ -345,7 +346,7 @@ Event: TypeAlias = (
     | CompactAsked | Compacted | Reserved | Settled | BudgetSet | AgentChosen
     | FilesFound | Distilled
     | ChildBorn | ChildGranted | ChildAsks | ChildAnswered | ChildStopped | ChildEnded
-    | CallMade | VariablesKept | VariablesRestored | Forked
+    | CallMade | Handed | VariablesKept | VariablesRestored | Forked
     | Checkpointed | FilesRestored | ModelChosen
     | EffortChosen | Noted | Unknown
 )  # fmt: skip

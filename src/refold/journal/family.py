@@ -29,6 +29,9 @@ HEARS = (
 Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
 
+_NAME = "child-"
+
+
 class Child(Struct, frozen=True):
     """`born` is as it was wanted, at `seq`; `end` what it came to."""
 
@@ -59,7 +62,16 @@ class Family(Struct, frozen=True):
     leaves: int = 0  # models asked by code; the next one's number is one more
 
     def child(self, name: str) -> Child | None:
-        return next((each for each in self.children if each.name == name), None)
+        at = self.place(name)
+        return None if at is None else self.children[at]
+
+    def place(self, name: str) -> int | None:
+        """Where among the children this one stands: they are numbered as they are born."""
+        number = name.removeprefix(_NAME)
+        at = int(number) - 1 if number.isascii() and number.isdecimal() else -1
+        if 0 <= at < len(self.children) and self.children[at].name == name:
+            return at
+        return next((n for n, c in enumerate(self.children) if c.name == name), None)
 
     def of_call(self, call_id: str, key: str = "", n: int = 0) -> Child | None:
         """The child that was born for this call, if it was."""
@@ -76,7 +88,7 @@ class Family(Struct, frozen=True):
 
     @property
     def next_name(self) -> str:
-        return f"child-{len(self.children) + 1}"
+        return f"{_NAME}{len(self.children) + 1}"
 
 
 _ANSWERS_KEPT = 64
@@ -115,7 +127,9 @@ def _asked(family: Family, event: ChildAsks | ChildAnswered) -> Family:
 
 
 def _with(family: Family, name: str, **changes: object) -> Family:
-    children = tuple(
-        replace(each, **changes) if each.name == name else each for each in family.children
+    at, all_ = family.place(name), family.children
+    if at is None:
+        return family
+    return replace(
+        family, children=(*all_[:at], replace(all_[at], **changes), *all_[at + 1 :])
     )
-    return replace(family, children=children)

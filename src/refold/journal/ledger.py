@@ -175,5 +175,5 @@ def _held(directory: Path) -> str:
     holder = pen.holder(pen.read(directory).writer)
     return (
         f"session {directory.name} is being written by {holder}: end that one first, "
-        f"or read along with `refold sessions show {directory.name}`"
+        f"or read along with `refold stream {directory.name}`"
     )

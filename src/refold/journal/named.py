@@ -2,9 +2,19 @@
 
 from collections.abc import Iterator
 
-from refold.journal.events import Ended, Event, Said, Settled, Traced, VariablesKept
+from refold.journal.events import (
+    Ended,
+    Event,
+    Handed,
+    Said,
+    Settled,
+    Traced,
+    VariablesKept,
+    VariablesRestored,
+)
 
-NAMING = frozenset(kind.__name__ for kind in (Said, Ended, Traced, Settled, VariablesKept))
+_KINDS = (Said, Ended, Traced, Settled, Handed, VariablesKept, VariablesRestored)
+NAMING = frozenset(kind.__name__ for kind in _KINDS)
 
 
 def blobs_of(event: Event) -> Iterator[str]:
@@ -15,8 +25,10 @@ def blobs_of(event: Event) -> Iterator[str]:
             yield from filter(None, (whole, *(image.blob for image in pictures)))
         case Settled(whole=whole) if whole:
             yield whole
-        case VariablesKept(blob=blob):
-            yield blob
+        case Handed(blob=blob, listed=listed):
+            yield from filter(None, (blob, listed))
+        case VariablesKept() | VariablesRestored():
+            yield from (event.blob, *event.parts)
         case Traced(_, request, answer):
             yield from filter(None, (request, answer))
         case _:

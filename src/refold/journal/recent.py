@@ -23,8 +23,11 @@ HEARS = (TurnStarted, TakenUp, ModelAnswered, Started, Ended)
 
 _COMMAND = 500  # characters of one, to see what kind it is
 
-# Two runs that fail alike differ in these.
-_BY_CHANCE = r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
+# Two runs that fail alike differ in these. Cells of Python are numbered through.
+_BY_CHANCE = (
+    r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
+    r"|\bcell \d+(?=, line \d)"
+)
 
 
 class Did(Struct, frozen=True):

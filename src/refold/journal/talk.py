@@ -51,6 +51,8 @@ A_LINE = 200  # characters of a result that no line instead of it would save
 A_PICTURE = 800  # tokens, roughly, whatever the provider
 NO_WORDS = "<reminder>The person sent nothing to read.</reminder>"
 
+_ENDED_KEPT = 64  # of the calls that code made, for whoever waits for them
+
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, TakenUp, Asked, ModelAnswered, ModelFailed, Rejected, Briefed,
@@ -96,7 +98,7 @@ class Words(Struct, frozen=True):
 class Talk(Struct, frozen=True):
     messages: Log[Spoken] = field(default_factory=Log[Spoken])
     calls: tuple[OpenCall, ...] = ()  # of the last answer, until all have ended
-    within: tuple[OpenCall, ...] = ()  # made by the code of those, until they have ended
+    within: tuple[OpenCall, ...] = ()  # made by the code of those: open, or just ended
     unheard: tuple[Unheard, ...] = ()
     briefed: Briefed = Briefed()
     pictures: tuple[str, ...] = ()  # the blobs that the messages show
@@ -108,7 +110,8 @@ class Talk(Struct, frozen=True):
     ratio: float = 4.0  # characters of a token, as the newest answer's usage has it
     wanted: CompactAsked | None = None  # somebody wants it told shorter
     shrunk: int = 0  # its size when it was last told shorter; 0: it never was
-    variables: str = ""  # the blob that holds those of the session's Python
+    variables: str = ""  # the blob that holds those of the session's Python,
+    parts: tuple[str, ...] = ()  # and those that it names
 
     def call(self, call_id: str) -> OpenCall | None:
         every = (*self.calls, *self.within)
@@ -154,7 +157,7 @@ def _answered(talk: Talk, event: ModelAnswered | ModelFailed, seq: int) -> Talk:
 
 def _by_code(talk: Talk, event: CallMade | VariablesKept, seq: int) -> Talk:
     if isinstance(event, VariablesKept):
-        return replace(talk, variables=event.blob)
+        return replace(talk, variables=event.blob, parts=event.parts)
     made = OpenCall(event.call, since=seq, called=seq, made=event)
     return replace(talk, within=(*talk.within, made))
 
@@ -182,7 +185,7 @@ def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
     id_ = event.call_id
     if any(c.call.id == id_ for c in talk.within):
         within = tuple(_step_of(c, event, seq) for c in talk.within)
-        return replace(talk, within=within)
+        return replace(talk, within=_newest(within))
     calls = [_step_of(c, event, seq) for c in talk.calls]
     if isinstance(event, Ended):
         left = tuple(c for c in talk.within if c.made and c.made.within != id_)
@@ -191,6 +194,15 @@ def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
     if len(results) < len(calls) or not calls:
         return replace(talk, calls=tuple(calls))
     return _plus(replace(talk, calls=()), seq, Message("tool", tuple(results)))
+
+
+def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
+    """Without the older of those that have ended: code may make many thousands."""
+    if len(within) <= _ENDED_KEPT:
+        return within
+    ended = [c for c in within if c.result is not None]
+    left = {c.call.id for c in ended[:-_ENDED_KEPT]}
+    return tuple(c for c in within if c.call.id not in left)
 
 
 def _step_of(call: OpenCall, event: CallNews, seq: int) -> OpenCall:

@@ -27,12 +27,20 @@ def tree(path: Path, session: str) -> Node:
     return _node(path, session, ROOT, None)
 
 
-def entries_in(path: Path) -> tuple[list[Entry], str]:
-    """The good entries of a session from the start, and what is wrong with the next."""
+def entries_in(path: Path, known: tuple[int, str] = (0, "")) -> tuple[list[Entry], str]:
+    """The good entries of a session from the start, and what is wrong with the next.
+
+    `known` is an event that others know it by, with its hash.
+    """
     found: list[Entry] = []
-    file = path / lines.NAME
+    file, seq = path / lines.NAME, known[0]
     try:
-        found.extend(entry for entry, _ in codec.decode(Reader(file).read(0)))
+        for entry, head in codec.decode(Reader(file).read(0)):
+            if head.seq == seq and head.h != known[1]:
+                return found, f"{file}: event {seq} is not the one that its parent knows"
+            found.append(entry)
+        if len(found) < seq:
+            return found, f"{file}: it ends before event {seq}, which its parent knows"
     except Corrupt as error:
         return found, f"{file}: {error}"
     except OSError as error:

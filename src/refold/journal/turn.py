@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.below import ChildBorn, ChildEnded, ChildGranted
+from refold.journal.below import CallMade, ChildBorn, ChildEnded, ChildGranted
 from refold.journal.changes import merged
 from refold.journal.events import (
     Asked,
@@ -54,6 +54,7 @@ HEARS = (
     ChildGranted,
     ChildEnded,
     Forked,
+    CallMade,
 )
 
 
@@ -86,11 +87,13 @@ class Turn(Struct, frozen=True):
     planned: bool = False  # a plan has been made, and waits for the person
     model: str = ""  # who gave the newest answer, as provider/model
     answer: str = ""  # the words of the newest answer, its cut-off pieces joined
+    as_json: bool = False  # the answer is the JSON of a value
     spent: Spent = Spent()
     held: tuple[tuple[int, Estimate], ...] = ()  # set aside, by the seq of what for
     lent: tuple[tuple[str, Budget], ...] = ()  # to the children that live, by their names
     began: float = 0.0  # seconds since 1970
     now: float = 0.0  # the same, of the newest answer or end of a call
+    made: tuple[ToolCall, ...] = ()  # by code, within other calls: those still open
     denials: tuple[Denial, ...] = ()
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     outcome: Outcome | Literal[""] = ""
@@ -110,12 +113,12 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return _answered(turn, entry.event)
         case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
             return _lent(turn, entry.event)
+        case CallMade(call):
+            return replace(turn, made=(*turn.made, call))
         case Ended() | Checkpointed() | Rejected():
             return _worked(turn, entry.event, entry.at)
-        case Stopped():
-            return replace(turn, stopped=entry.event, stop=entry.seq)
-        case TurnEnded(outcome, reason):
-            return _over(turn, outcome, reason)
+        case Stopped() | TurnEnded():
+            return _over(turn, entry.event, entry.seq)
         case _:
             return turn
 
@@ -159,6 +162,7 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
                 model=event.model,
                 steps=turn.steps + 1,
                 answer=(turn.answer if turn.cut else "") + message.text,
+                as_json=False,
                 spent=turn.spent.plus(usage, cost),
                 cut=turn.cut + 1 if stop == "length" else 0,
                 ended=(0, 0),
@@ -198,7 +202,7 @@ def _worked(turn: Turn, event: Ended | Checkpointed | Rejected, at: float) -> Tu
 def _one_less(turn: Turn, end: Ended) -> Turn:
     calls = turn.last.message.calls if turn.last else ()
     if not any(call.id == end.call_id for call in calls):
-        return _changed_by(turn, end)  # code made it, within another call
+        return _changed_by(_by_code(turn, end), end)
     was_refused = end.outcome == "refused"
     ended, refused = turn.ended[0] + 1, turn.ended[1] + was_refused
     changed: dict[str, Any] = {"ended": (ended, refused)}
@@ -208,13 +212,22 @@ def _one_less(turn: Turn, end: Ended) -> Turn:
         denied = (Denial(c, end.text) for c in calls if c.id == end.call_id)
         changed["denials"] = (*turn.denials, *denied)
     match end.control:
-        case Final(answer):
+        case Final(answer, as_json):
             changed["final"] = changed["answer"] = answer
+            changed["as_json"] = as_json
         case PlanReady(_, plan):
-            changed["planned"], changed["answer"] = True, plan
+            changed["planned"], changed["answer"], changed["as_json"] = True, plan, False
         case _:
             pass
     return _changed_by(replace(turn, **changed), end)
+
+
+def _by_code(turn: Turn, end: Ended) -> Turn:
+    """Code made it, within another call. That it was refused is told all the same."""
+    made = next((call for call in turn.made if call.id == end.call_id), None)
+    left = tuple(call for call in turn.made if call.id != end.call_id)
+    refused = (Denial(made, end.text),) if made and end.outcome == "refused" else ()
+    return replace(turn, made=left, denials=(*turn.denials, *refused))
 
 
 def _changed_by(turn: Turn, end: Ended) -> Turn:
@@ -222,7 +235,10 @@ def _changed_by(turn: Turn, end: Ended) -> Turn:
     return replace(turn, changed=merged(turn.changed, diffs)) if diffs else turn
 
 
-def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:
+def _over(turn: Turn, event: Stopped | TurnEnded, seq: int) -> Turn:
+    if isinstance(event, Stopped):
+        return replace(turn, stopped=event, stop=seq)
+    outcome, reason = event.outcome, event.reason
     return Turn(
         steps=turn.steps,
         stop=turn.stop,
@@ -230,6 +246,7 @@ def _over(turn: Turn, outcome: Outcome, reason: str) -> Turn:
         reason=reason,
         model=turn.model,
         answer=turn.answer,
+        as_json=turn.as_json,
         spent=turn.spent,
         denials=turn.denials,
         changed=turn.changed,

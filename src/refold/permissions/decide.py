@@ -8,7 +8,7 @@ business; that a command is kept to its confines, the place's.
 
 from collections.abc import Sequence
 
-from refold.permissions.facts import Decision, Facts, Touch
+from refold.permissions.facts import Decision, Facts, Target, Touch
 from refold.permissions.families import CODE, COMMANDS
 from refold.permissions.matching import LEAVE_PLAN, allowing, forbidding, may_read
 from refold.permissions.protected import protected
@@ -27,7 +27,7 @@ def decide(touch: Touch, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Dec
         return decide_command(touch, mode, rules, facts)
     return (
         forbidding(touch, "deny", rules, facts)
-        or _planning(touch, mode)
+        or _planning(touch, mode, facts)
         or forbidding(touch, "ask", rules, facts)
         or _for_the_person(touch)
         or _protected(touch, facts)
@@ -46,8 +46,16 @@ def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     return may_read(real, rules, facts) and not protected(real, facts, writes=False)
 
 
-def _planning(touch: Touch, mode: Mode) -> Decision | None:
-    if mode != "plan" or touch.effect not in (Effect.CHANGE, Effect.RUN):
+def unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+    """Why a deny rule keeps this file from being read, whatever tool is used, or ""."""
+    found = Touch("read_file", Effect.LOOK, files=(Target(real, real),))
+    decision = forbidding(found, "deny", rules, facts)
+    return decision.reason if decision else ""
+
+
+def _planning(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
+    unwalled = touch.tool in CODE and not facts.sandboxed
+    if mode != "plan" or (touch.effect not in (Effect.CHANGE, Effect.RUN) and not unwalled):
         return None
     reason = f"in plan mode nothing is changed or run, and {touch.tool} could: {LEAVE_PLAN}"
     return Decision("deny", reason=reason)

@@ -6,10 +6,12 @@ What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import TypeAlias
 
 from msgspec import Struct
+
+from refold.values.below import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
 _OF_ROOT = (
@@ -28,8 +30,10 @@ class Walls(Struct, frozen=True, kw_only=True):
     """All paths are absolute, with links followed, and exist.
 
     `private` is an empty directory of our own, shown as /tmp. `covered` directories and
-    `hidden` files look empty, `unread` ones cannot be opened. `open` ones can be written
-    below, but not `shut` ones in them. `seen` ones stay visible below covered ones.
+    `hidden` files look empty, `unread` ones cannot be opened; nor `denied` ones, and nothing
+    that they lie in can be renamed, or they would be found under another name afterwards.
+    `open` ones can be written below, but not `shut` ones in them. `seen` ones stay visible
+    below covered ones.
     """
 
     private: str
@@ -37,6 +41,7 @@ class Walls(Struct, frozen=True, kw_only=True):
     covered: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
@@ -86,9 +91,12 @@ def _mounts(walls: Walls) -> Iterator[_Mount]:
     for path in walls.open:
         if path not in walls.roots:
             yield _depth(path), 1, "--bind-try", path, path
-    for path in _pins(walls)[:_MOST_GUARDS]:
+    unread = frozenset((*walls.unread, *walls.denied))
+    shut = [path for path in walls.shut if not _is_in(path, unread)]
+    still = _still(walls, unread.union(shut, walls.covered, ELSEWHERE))
+    for path in (*_pins(shut, walls)[:_MOST_GUARDS], *_pins(still, walls)[:_MOST_GUARDS]):
         yield _depth(path), 2, "--bind-try", path, path
-    for path in walls.shut[:_MOST_GUARDS]:
+    for path in shut[:_MOST_GUARDS]:
         yield _depth(path), 3, "--ro-bind-try", path, path
 
 
@@ -106,17 +114,34 @@ def _covers(walls: Walls) -> Iterator[_Mount]:
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
             # A guarded directory may be one to be covered: covering it is the more.
             yield _depth(path), 4, *words
-    for blank, paths in ((nothing, walls.hidden), ("/dev/null", walls.unread)):
+    unread = dict.fromkeys((*walls.unread, *walls.denied))
+    for blank, paths in ((nothing, walls.hidden), ("/dev/null", unread)):
         for path in paths:
-            if _visible(path, covered, shown):
+            if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
                 cover = empty if os.path.isdir(path) else blank
                 yield _depth(path), 4, "--ro-bind", cover, path
 
 
-def _pins(walls: Walls) -> list[str]:
+def _is_in(path: str, covered: Set[str]) -> bool:
+    """Is it in a folder that is covered as a whole? Nothing can be mounted in there."""
+    return not _visible(os.path.dirname(path), covered, {"/"})
+
+
+def _still(walls: Walls, covered: Set[str]) -> list[str]:
+    """Denied paths that a command could get at by renaming what they lie in."""
+    shown = {"/", *walls.roots, *walls.seen, *walls.open}
+    return [
+        path
+        for path in walls.denied
+        if any(below(path, one) for one in walls.open)
+        and _visible(os.path.dirname(path), covered, shown)
+    ]
+
+
+def _pins(shut: Sequence[str], walls: Walls) -> list[str]:
     """Directories above shut paths: where something is mounted nothing can be renamed."""
     found = dict[str, None]()
-    for path in walls.shut:
+    for path in shut:
         above = os.path.dirname(path)
         while above not in walls.open and above != "/":
             found[above] = None
@@ -124,7 +149,7 @@ def _pins(walls: Walls) -> list[str]:
     return sorted(found, key=_depth)
 
 
-def _visible(path: str, covered: set[str], shown: set[str]) -> bool:
+def _visible(path: str, covered: Set[str], shown: Set[str]) -> bool:
     while path not in shown:
         if path in covered:
             return False

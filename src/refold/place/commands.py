@@ -9,9 +9,10 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, suppress
+from copy import copy
 
 import anyio
 from anyio import to_thread
@@ -19,12 +20,12 @@ from anyio import to_thread
 from refold.errors import ToolFailed
 from refold.groups import lives, signal_group
 from refold.place.environment import environment
-from refold.place.limits import Limits, crowded, descendants, free, over, threads
+from refold.place.limits import Limits, computed, crowded, descendants, free, over, threads
 from refold.place.names import escaped
 from refold.place.port import LOOKING, NOTHING_MORE, Finished, Given
 from refold.place.printed import Reader
 from refold.place.reaper import end_all, members
-from refold.place.sandbox import Held, Sandbox
+from refold.place.sandbox import Held, Sandbox, nothing
 from refold.place.starting import Call, Order, Threads, cannot, close, start
 from refold.values.confines import Confines
 
@@ -53,9 +54,15 @@ class ShellCommands:
         self._environment = environment(given)
         self._sandbox, self._limits = sandbox, limits or Limits()
         self._threads = Threads()
+        self._unread: Callable[[], Sequence[str]] = nothing
 
     def has(self, program: str) -> bool:
         return shutil.which(program, path=self._looking["PATH"]) is not None
+
+    def hiding(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
+        found, before = copy(self), self._unread
+        found._unread = lambda: (*before(), *unread())
+        return found
 
     async def run(
         self,
@@ -91,7 +98,7 @@ class ShellCommands:
         with _watch(call, self._limits_of(order), order.cwd) as watch:
             try:
                 with anyio.move_on_after(seconds):
-                    stopped = await _until_ended(watch, output)
+                    stopped = await _until_ended(watch, output, order.given.used)
                     ended = not stopped
                     with anyio.move_on_after(0 if stopped else _LAST_WORDS):
                         await output.to_the_end()
@@ -134,11 +141,10 @@ class ShellCommands:
         except OSError as error:
             raise cannot(order.cwd, error) from error
         try:
-            around = self._sandbox
             held = Held()
-            if around:
-                seen = order.given.seen
-                held = around.held(order.cwd, order.confines, ends[1], seen)
+            if around := self._sandbox:
+                seen, unread = order.given.seen, self._unread
+                held = around.held(order.cwd, order.confines, ends[1], seen, unread)
             begun = self._threads.of(held.rights).submit(
                 start, order, held, self._limits_of(order), ends
             )
@@ -155,7 +161,9 @@ class ShellCommands:
             ) from error
 
 
-async def _until_ended(watch: "_Watch", output: Reader) -> list[str]:
+async def _until_ended(
+    watch: "_Watch", output: Reader, used: Callable[[float], None] | None
+) -> list[str]:
     """Gives the limit that it is over, if it has not ended by itself."""
     stopped = list[str]()
 
@@ -167,6 +175,8 @@ async def _until_ended(watch: "_Watch", output: Reader) -> list[str]:
                     break
             if why := await to_thread.run_sync(watch.over):
                 stopped.append(why)
+            elif used:
+                used(await to_thread.run_sync(watch.computed))
         group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
@@ -203,6 +213,9 @@ class _Watch:
             # It was others, and they may stay as long as this command.
             self._threads = threads()
         return found
+
+    def computed(self) -> float:
+        return computed(self._pids())
 
     def close(self) -> None:
         for number in (self._number, self._first):

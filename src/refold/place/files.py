@@ -7,7 +7,7 @@ by the rules, with `outside`; `only` holds a call to what was judged.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.beneath import Opening, beneath
 from refold.place.folders import Folders
 from refold.place.names import escaped, unescaped
-from refold.place.port import AT_MOST, Item, Kind, Put, Real
+from refold.place.port import AT_MOST, Item, Kind, Put, Real, Why
 from refold.place.regular import LOOK, kind_of, regular, told
 from refold.place.replacing import put_all
 from refold.values.below import below
@@ -35,8 +35,8 @@ class DiskFiles:
         self,
         root: Path | str,
         more_roots: Sequence[Path | str] = (),
-        unread: Callable[[Real], str] | None = None,
-        unshown: Callable[[Real], str] | None = None,
+        unread: Why | None = None,
+        unshown: Why | None = None,
         opening: Opening = beneath,
     ) -> None:
         roots = [os.path.realpath(r) for r in (root, *more_roots)]
@@ -47,6 +47,12 @@ class DiskFiles:
     def only(self, reals: Collection[str]) -> "DiskFiles":
         found = copy(self)
         found._judged = frozenset(reals)
+        return found
+
+    def heeding(self, unread: Why, unshown: Why) -> "DiskFiles":
+        found = copy(self)
+        found._unread = _both(self._unread, unread)
+        found._unshown = _both(self._unshown, unshown)
         return found
 
     def real(self, path: str) -> Real:
@@ -147,6 +153,10 @@ class DiskFiles:
 
     def _listed(self, real: Real, item: Item) -> bool:
         return not self.unread(Real(os.path.join(real, item.name)))
+
+
+def _both(first: Why | None, second: Why) -> Why:
+    return (lambda real: first(real) or second(real)) if first else second
 
 
 def _can_be(path: str) -> bool:

@@ -72,6 +72,11 @@ def over(
     return ""
 
 
+def computed(pids: Iterable[int]) -> float:
+    """Seconds that these processes, and those that they have waited for, have computed."""
+    return sum(map(_ticks, pids)) / os.sysconf("SC_CLK_TCK")
+
+
 def free(path: str) -> int:
     """Bytes that can still be written there; 0 where nobody can say."""
     try:
@@ -101,6 +106,16 @@ def descendants(pid: int, most: int) -> list[int]:
                 with open(f"/proc/{one}/task/{thread}/children", "rb") as file:
                     waiting.extend(int(child) for child in file.read().split())
     return found
+
+
+def _ticks(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # Its own name stands before, and may hold anything.
+            said = file.read().rpartition(b")")[2].split()
+        return sum(map(int, said[11:15]))
+    except (OSError, ValueError):
+        return 0
 
 
 def _own_memory(pid: int) -> int:

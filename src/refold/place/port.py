@@ -17,6 +17,8 @@ Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 
 Real = NewType("Real", str)  # absolute, links followed: what `Files.real` gives
 
+Why: TypeAlias = Callable[[Real], str]  # the reason, or ""
+
 LOOKING = Confines()
 
 AT_MOST = 32 * 1024 * 1024  # bytes of one file that is read whole
@@ -80,11 +82,13 @@ class Given(Struct, frozen=True):
 
     `stdin` is a descriptor of ours, which may be a socket. `limits` stand for those of
     all others. `seen` are directories that it must be able to read, whatever hides them.
+    `used` hears now and then how many seconds all of it has computed.
     """
 
     stdin: int | None = None
     limits: Limits | None = None
     seen: tuple[str, ...] = ()
+    used: Callable[[float], None] | None = None
 
 
 NOTHING_MORE = Given()
@@ -101,7 +105,8 @@ class Files(Protocol):
     from a thread. Failures are `ToolFailed`, one sentence, with the path made printable.
 
     `only` gives the same files for one call: `real` then raises for a path that leads
-    elsewhere than to one of `reals`, or, if there are none, out of the roots.
+    elsewhere than to one of `reals`, or, if there are none, out of the roots. `heeding`
+    gives the same files, but these two say, too, what `unread` and `unshown` say.
 
     `outside` is the real path where it lies below none of the roots, else None.
     `called` is how to write a path for people and models: short and printable.
@@ -119,6 +124,7 @@ class Files(Protocol):
 
     def real(self, path: str) -> Real: ...
     def only(self, reals: Collection[str]) -> "Files": ...
+    def heeding(self, unread: Why, unshown: Why) -> "Files": ...
     def outside(self, path: str) -> Real | None: ...
     def called(self, real: Real) -> str: ...
     def kind(self, real: Real) -> Kind: ...
@@ -149,6 +155,9 @@ class Commands(Protocol):
 
     `has` says whether a program of that name can be run. `close` at the end of the
     session removes what was kept for its commands; none may run then.
+
+    `hiding` gives the same, but for these paths, asked for at each command: absolute, and
+    kept from it where the machine can.
     """
 
     async def run(
@@ -163,6 +172,7 @@ class Commands(Protocol):
     ) -> Finished: ...
 
     def has(self, program: str) -> bool: ...
+    def hiding(self, unread: Callable[[], Sequence[str]]) -> "Commands": ...
     def close(self) -> None: ...
 
 

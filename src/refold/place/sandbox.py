@@ -102,10 +102,17 @@ class Sandbox:
         return self._found[1]
 
     def held(
-        self, cwd: str, confines: Confines, status: int, seen: Sequence[str] = ()
+        self,
+        cwd: str,
+        confines: Confines,
+        status: int,
+        seen: Sequence[str] = (),
+        unread: Callable[[], Sequence[str]] = nothing,
     ) -> Held:
-        """The walls for one command, which must see `seen`. It looks at the disk: call it
-        from a thread."""
+        """The walls for one command, which must see `seen` and may not read `unread`.
+
+        It looks at the disk: call it from a thread.
+        """
         if self.kind in ("none", "off"):
             return Held()
         writes = confines.writes and self.wish.profile == "workspace"
@@ -115,7 +122,9 @@ class Sandbox:
             bubblewrap.prepare(self._private)
         before = self._guards.found()
         walls = self._walls(cwd, before, confines.opened, writes=writes, network=network)
-        walls = replace(walls, seen=(*walls.seen, *seen))
+        named = dict.fromkeys((*self.wish.unread(), *unread()))
+        denied = tuple(path for path in named if os.path.exists(path))
+        walls = replace(walls, seen=(*walls.seen, *seen), denied=denied)
         return Held(
             words=self._words(walls, status),
             environ=self._environ(),
@@ -175,9 +184,8 @@ class Sandbox:
         own = [os.path.realpath(path) for path in self.wish.own if os.path.exists(path)]
         own += [*hidden.agents(self._home), *([] if network else hidden.keys(self._home))]
         own = [path for path in own if path not in self.wish.roots]
-        unread = [path for path in self.wish.unread() if os.path.exists(path)]
         # What only looks may run unasked, and a search would show what is in them.
-        unread += [] if writes else _still_shut(found.keys, opened)
+        unread = set[str]() if writes else _still_shut(found.keys, opened)
         doors = hidden.sockets(self.wish.roots if network else ())
         more = [p for p in (*self._writable, *self._repositories) if os.path.isdir(p)]
         return Walls(

@@ -17,7 +17,7 @@ def profile(walls: Walls) -> str:
     lines += [f"(deny file-write* {_below(path)})" for path in walls.shut]
     lines += [
         f"(deny file-read* file-write* {_below(path)})"
-        for path in (*walls.covered, *walls.hidden, *walls.unread)
+        for path in (*walls.covered, *walls.hidden, *walls.unread, *walls.denied)
     ]
     # A workspace below something covered, such as a settings directory, stays.
     lines += [

@@ -23,8 +23,9 @@ class Request(Struct, frozen=True):
     `pictures` holds those that the messages name; one that is not there is told
     in words. `schema`, where it is not `null`, is the JSON Schema that an answer
     without calls should match: a wish, for not every provider can hold a model
-    to it, and whoever needs it must look. With `trace`, what goes over the wire
-    is told too, as `Sent` and `Came`.
+    to it, and whoever needs it must look. `stops` are words at which an answer may
+    end, without them: a wish, too. With `trace`, what goes over the wire is told too,
+    as `Sent` and `Came`.
     """
 
     messages: Log[Spoken]
@@ -35,6 +36,7 @@ class Request(Struct, frozen=True):
     max_output: int = 0  # tokens; 0: the wire's default
     effort: Effort = ""
     schema: Raw = Raw(b"null")
+    stops: tuple[str, ...] = ()
     pictures: Pictures = NO_PICTURES
     session: str = ""  # the same for all requests of one: a key to a provider's cache
     trace: bool = False

@@ -5,9 +5,10 @@ Flat: all of the material stands in the words. Recursive: only what the variable
 
 from pathlib import Path
 
-from refold.rlm.material import Material
+from refold.rlm.material import Material, Value
 
 VARIABLE = "context"
+_SHOWN = 200  # characters
 
 
 def flat_prompt() -> str:
@@ -27,11 +28,28 @@ def flat_words(question: str, found: Material) -> str:
     return "\n\n".join((*parts, question))
 
 
-def recursive_words(question: str, found: Material) -> str:
-    """The question, and where the material is."""
+def recursive_words(question: str, found: Material, *, shown: bool = False) -> str:
+    """The question, and where the material is. `shown`: and how it begins."""
     if found.value is None:
         return question
-    return f"{question}\n\nThe material is in the variable `{VARIABLE}`: {found.about}."
+    about = f"The material is in the variable `{VARIABLE}`: {found.about}."
+    return "\n\n".join((question, about, *([_beginning(found.value)] if shown else [])))
+
+
+def _beginning(value: Value) -> str:
+    """How it is gone through, and its first words: what a large model looks up itself."""
+    match value:
+        case str():
+            begins, way = repr(value[:_SHOWN]), f"for line in {VARIABLE}.splitlines():"
+        case dict():
+            path, text = next(iter(value.items()))
+            begins, way = (
+                f"{path!r}: {text[:_SHOWN]!r}",
+                f"for path, text in {VARIABLE}.items():",
+            )
+        case list():
+            begins, way = repr(value[0]), f"for path in {VARIABLE}:"
+    return f"Go through it with `{way}`. It begins: {begins}"
 
 
 def _piece(text: str, path: str = "") -> str:

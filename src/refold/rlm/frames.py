@@ -19,7 +19,7 @@ from refold.rlm.port import WorkerLost
 
 HEADER = struct.Struct("!II")
 LONGEST = 64 * 1024 * 1024  # bytes of a message of the worker's
-LONGEST_BLOB = 264 * 1024 * 1024  # bytes of a snapshot, with its table
+LONGEST_BLOB = 264 * 1024 * 1024  # bytes of a snapshot, with its table and its parts
 _LARGEST = 1 << 32  # that a length can say
 _AT_ONCE = 256 * 1024
 
@@ -55,6 +55,12 @@ class Finaled(Struct, frozen=True, tag_field="t", tag="final", forbid_unknown_fi
     text: str
 
 
+class Part(Struct, frozen=True, tag_field="t", tag="part", forbid_unknown_fields=True):
+    """One of the parts of a snapshot that is on its way, as the bytes of the frame."""
+
+    name: str
+
+
 class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields=True):
     """The answer to a request, with what that kind of request asks for."""
 
@@ -63,9 +69,10 @@ class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields
     failed: bool = False
     kept: Pairs = ()
     lost: Pairs = ()
+    parts: tuple[str, ...] = ()
 
 
-FromWorker: TypeAlias = Ready | Called | Printed | Finaled | Done
+FromWorker: TypeAlias = Ready | Called | Printed | Finaled | Part | Done
 
 
 def framed(message: Mapping[str, object], blob: bytes = b"") -> bytes:

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from refold.agents.profile import Leash
 from refold.engine.within import call_within, key_of
@@ -20,12 +20,14 @@ from refold.errors import BadInput, RefoldError, ToolFailed
 from refold.journal.used import budget_of, used
 from refold.rlm.below import Beginning, Below
 from refold.rlm.leaves import LeafFailed, Leaves
-from refold.rlm.port import HostFailed
+from refold.rlm.port import Found, HostFailed
 from refold.rlm.question import Question, as_text, question, replaced, shape_of
 from refold.rlm.within import Journal, Within
 from refold.tools.python import NAME
+from refold.tools.task import NAME as TASK
 from refold.tools.task import Report
 from refold.values.schema import value_in
+from refold.values.tools import Effect
 
 FAILED = "__failed__"  # marks the slot of a list in which nothing came
 PARAMETERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -44,8 +46,8 @@ _MAY_BE_LEFT_OUT = frozenset({"schema", "context", "shared", "turn"})
 class Snapshots(Protocol):
     """The variables of other sessions."""
 
-    async def of(self, named: str) -> tuple[bytes, str]:
-        """Those of ID, or after a turn of it, as ID@3; and the id. Raises `BadInput`."""
+    async def of(self, named: str) -> Found:
+        """Those of ID, or after a turn of it, as ID@3. Raises `BadInput`."""
         ...
 
 
@@ -64,11 +66,15 @@ class Means(Struct, frozen=True):
 
 
 def functions(world: World) -> Mapping[str, tuple[str, ...]]:
-    """The tools of refold, with their parameters. None hides a primitive."""
+    """The tools of refold, with their parameters. None hides a primitive.
+
+    Those that only steer the session are for the model itself, in a call of its own.
+    """
     return {
         tool.spec.name: tuple(tool.arguments.__struct_fields__)
         for tool in world.tools
         if tool.spec.name not in (NAME, *PARAMETERS)
+        and (tool.effect is not Effect.SELF or tool.spec.name == TASK)
     }
 
 
@@ -141,9 +147,8 @@ class HostSide:
         if snapshots is None:
             raise BadInput("there are no other sessions here")
         after = "" if turn is None else f"@{turn}"
-        _, found = await snapshots.of(
-            f"{session}{after}"
-        )  # so that nothing is begun in vain
+        # Now already, so that nothing is begun in vain.
+        found = (await snapshots.of(f"{session}{after}")).session
         return await self._child("attach_rlm", task, Beginning(attached=f"{found}{after}"))
 
     async def _child(self, name: str, task: object, begins: Beginning) -> object:
@@ -182,17 +187,12 @@ class HostSide:
 
     async def _tool(self, name: str, arguments: Mapping[str, object]) -> object:
         world = self._means.world()
-        if name == NAME or world.tool(name) is None:
+        if name not in functions(world):
             raise HostFailed(f"there is no function {name!r}")
-        key = key_of("tool", name, msgspec.json.encode(arguments).decode())
-        result = await call_within(
-            name,
-            arguments,
-            self._within.call_id,
-            self._within.n(key),
-            world,
-            self._means.record,
-        )
+        encoded = msgspec.json.encode(arguments)
+        key = key_of("tool", name, encoded.decode())
+        made = self._within.made(key, name, Raw(encoded))
+        result = made.result or await call_within(made.event, world, self._means.record)
         if result.failed:
             raise HostFailed(result.text)
         return result.text
@@ -231,14 +231,16 @@ def _value(answer: str, asked: Question) -> object:
 
 
 def _reported(report: Report) -> object:
-    """What a child gave to FINAL: its JSON, or its words."""
+    """What a child gave to FINAL: a value, or a text, which stays one; or its words."""
     if report.status != "done":
         had = f"; it had come to: {report.text[:1_000]}" if report.text else ""
         raise HostFailed(f"{report.child} is {report.status}: {report.reason}{had}")
+    if not report.as_json:
+        return report.text
     try:
         return msgspec.json.decode(report.text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return report.text
+        return report.text  # a key was masked in it
 
 
 def _left(have: float | None, gone: float) -> float | None:

@@ -52,13 +52,12 @@ class Joined:
     async def weigh(self, news: News, *, kept: bool = False, by: str = "") -> bool:
         mine = _Wish(news)
         self._waiting.append(mine)
-        try:
+        # Shielded, as a record is: what was paid for is told, even while all is stopped.
+        with anyio.CancelScope(shield=True):
             async with self._writing:
                 while not mine.done:
                     await self._write()
-        finally:
-            if mine in self._waiting:  # nobody has come to it, and it is not wanted now
-                self._waiting.remove(mine)
+        await anyio.lowlevel.checkpoint()
         if mine.failed is not None:
             raise mine.failed
         return mine.said

@@ -25,6 +25,7 @@ from refold.rlm.memo import Memo
 from refold.rlm.port import HostFailed
 from refold.rlm.question import Question, Wrong, request
 from refold.rlm.rate import Rate
+from refold.rlm.under_way import Call, UnderWay
 from refold.rlm.within import Journal, Told, Within
 from refold.values.usage import Usage
 
@@ -64,6 +65,7 @@ class Leaves:
         self._record, self._world, self._leash = Joined(record, "code"), world, leash
         self._rate, self._memo = rate, memo
         self._slots = anyio.CapacityLimiter(leash.at_once)
+        self._under_way = UnderWay()
         self._same = dict[str, anyio.Lock]()  # equal questions wait for the first, then
 
     async def ask(self, question: Question, within: Within) -> str:
@@ -142,15 +144,16 @@ class Leaves:
             aide = replace(aide, trace=Trace())
         asked = request(asking.question, aide.model.partition("/")[2], wrong)
         asked = replace(asked, trace=aide.trace is not None)
-        async with self._slots:
-            await self._rate.wait()
-            at = await self._reserve(asking, aide)
-            came = await self._heard(asked, aide)
-        if isinstance(came, LeafFailed):
-            failed = str(came)
-            await self._record(Settled(at, model=aide.model, failed=failed))
-            raise came
-        return await self._settle(at, *came, asking, aide)
+        with self._under_way.call() as call:
+            async with self._slots:
+                await self._rate.wait(aide.model)
+                at = await self._reserve(asking, aide, call)
+                came = await self._heard(asked, aide)
+            if isinstance(came, LeafFailed):
+                failed = str(came)
+                await self._record(Settled(at, model=aide.model, failed=failed))
+                raise came
+            return await self._settle(at, *came, asking, aide)
 
     async def _heard(self, asked: Request, aide: Aide) -> tuple[str, Done] | LeafFailed:
         try:
@@ -164,17 +167,24 @@ class Leaves:
             if aide.trace is not None:
                 await self._record(*await aide.trace.told(self._record))
 
-    async def _reserve(self, asking: _Asking, aide: Aide) -> int:
+    async def _reserve(self, asking: _Asking, aide: Aide, call: Call) -> int:
+        """Set its money aside; as long as others are under way, some may be left over."""
         usage = Usage(fresh=asking.question.size // 3, output=ANSWER)
         dollars, world = aide.price(aide.model, usage), self._world()
 
         def wanted(view: View) -> Reserved:
             return _reserved(view, asking, aide.model, dollars, usage.uncached)
 
-        try:
-            return await reserve(wanted, world.budget, self._record, world.purse)
-        except ProviderError as error:
-            raise LeafFailed(str(error) or NOTHING_LEFT) from error
+        while True:
+            look = self._under_way.look()
+            try:
+                at = await reserve(wanted, world.budget, self._record, world.purse)
+            except ProviderError as error:
+                if not await look.worth_another():
+                    raise LeafFailed(str(error) or NOTHING_LEFT) from error
+            else:
+                call.begin()
+                return at
 
     async def _settle(
         self, at: int, text: str, done: Done, asking: _Asking, aide: Aide

@@ -7,6 +7,7 @@ left out of folders, and that is said. How the value reaches the code is above.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -17,7 +18,9 @@ from refold.place.files import DiskFiles
 from refold.place.names import escaped
 from refold.place.port import Real
 from refold.place.walk import walk
+from refold.rlm.below import Files
 from refold.values.below import below, near
+from refold.values.clean import clean
 
 MOST = 200 * 1024 * 1024  # bytes that are held as a value
 _PER_TOKEN = 4  # bytes
@@ -33,6 +36,7 @@ class Material(Struct, frozen=True):
     files: int = 0
     size: int = 0  # bytes
     left_out: tuple[str, ...] = ()
+    read: Files = ()  # real paths, and the sha256 of each, in the order of the texts
 
     @property
     def tokens(self) -> int:
@@ -83,6 +87,7 @@ class _Gathering:
         self._directory, self._unread = directory, unread
         self._files = dict[str, int]()  # real path and size
         self._only = False  # was it one file that somebody named?
+        self._read = list[tuple[str, str]]()
         self._odd, self._secret = list[str](), list[str]()
 
     def take(self, name: str) -> None:
@@ -101,18 +106,18 @@ class _Gathering:
     def all_of_it(self, most: int) -> Material:
         size = sum(self._files.values())
         if size > most:
-            paths = [self._called(path) for path in self._files]
+            paths = [self._key(path) for path in self._files]
             return Material(paths, len(paths), size, tuple(self._said()))
         texts = dict[str, str]()
         for path in self._files:
             if (text := self._text(path)) is not None:
-                texts[self._called(path)] = text
+                texts[self._key(path)] = text
         if not texts:
             raise BadInput("--context names nothing that can be read as text")
         size = sum(len(text.encode(errors="replace")) for text in texts.values())
         one = self._only and len(self._files) == 1
         value: Value = next(iter(texts.values())) if one else texts
-        return Material(value, len(texts), size, tuple(self._said()))
+        return Material(value, len(texts), size, tuple(self._said()), tuple(self._read))
 
     def _add(self, path: str) -> None:
         if path in self._files:
@@ -141,7 +146,13 @@ class _Gathering:
                 raise BadInput(f"--context {self._called(path)!r} is no text in UTF-8")
             self._odd.append(path)
             return None
+        self._read.append((escaped(path), sha256(content).hexdigest()))
         return text
+
+    def _key(self, path: str) -> str:
+        """Its name for code; JSON has no word for one that is no text."""
+        name = self._called(path)
+        return name if clean(name) == name else escaped(name)
 
     def _called(self, path: str) -> str:
         return near(path, self._directory) if below(path, self._directory) else path

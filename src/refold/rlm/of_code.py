@@ -23,4 +23,4 @@ class OfCode:
     ) -> Report:
         wish = Wish(call_id, Errand(AGENT, task), key, n, begins.attached)
         end = await self._children.born(wish, Luggage(context=begins.values))
-        return Report(end.child, end.status, end.text, end.reason)
+        return Report(end.child, end.status, end.text, end.reason, as_json=end.as_json)

@@ -4,7 +4,7 @@ The process holds variables and knows nothing of sessions; the host knows the se
 runs no code. Values cross as JSON.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
@@ -45,19 +45,44 @@ class Kept(Struct, frozen=True):
     lost: tuple[tuple[str, str], ...] = ()
 
 
+class Variables(Struct, frozen=True):
+    """All variables as bytes: small ones in `index`, each large one a part of its own.
+
+    Parts are named by their sha256. `new` are those that whoever asked did not know.
+    """
+
+    index: bytes
+    parts: tuple[str, ...] = ()
+    new: Mapping[str, bytes] = {}
+
+
+# Gives a part by its name, or raises `JournalError`.
+Parts: TypeAlias = Callable[[str], Awaitable[bytes]]
+
+
+class Found(Struct, frozen=True):
+    """The variables of another session, and how to get at their parts."""
+
+    session: str
+    index: bytes
+    parts: tuple[str, ...]
+    read: Parts
+
+
 class Worker(Protocol):
     """A process with variables. All methods raise `WorkerLost` where it is gone.
 
     `run` runs one cell; `functions` are the names of the host's functions that code may
-    call besides the primitives. `put` sets a variable to a JSON value. `keep` gives all
-    variables as bytes that only `restore` in another worker can read; `restore` replaces
-    what is there. `names` are the variables there are, with their types.
+    call besides the primitives. `put` sets a variable to a value in JSON, which is the
+    part of that name from then on. `keep` gives all variables as bytes that only
+    `restore` in another worker can read, without the parts that are `known`; `restore`
+    replaces what is there. `names` are the variables there are, with their types.
     """
 
     async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell: ...
-    async def put(self, name: str, value: object) -> None: ...
-    async def keep(self) -> tuple[bytes, Kept]: ...
-    async def restore(self, variables: bytes) -> Kept: ...
+    async def put(self, name: str, part: str, value: bytes) -> None: ...
+    async def keep(self, known: Collection[str]) -> tuple[Variables, Kept]: ...
+    async def restore(self, index: bytes, parts: Collection[str], read: Parts) -> Kept: ...
     async def names(self) -> tuple[tuple[str, str], ...]: ...
 
 

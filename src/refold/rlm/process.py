@@ -40,15 +40,17 @@ _CODE = (
 
 
 class Process:
-    """`hear` gets what it says. `gone` is set when it is, and `why` says why."""
+    """`hear` gets what it says, `used` how long it has computed. `why` says why it is gone."""
 
     def __init__(
         self,
         group: TaskGroup,
         hear: Callable[[FromWorker, bytes], None],
         on_end: Callable[[], None],
+        used: Callable[[float], None],
     ) -> None:
         self._group, self._on_hear, self._on_end = group, hear, on_end
+        self._used = used
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
         self._outgoing, self._to_send = anyio.create_memory_object_stream[bytes](math.inf)
@@ -104,6 +106,7 @@ class Process:
             # Code is to get a MemoryError before all of it is ended.
             limits=Limits(processes=_PROCESSES, memory=memory * 5 // 4, glances=_GLANCES),
             seen=tuple(dict.fromkeys([sys.prefix, sys.base_prefix, str(_ROOT), *_paths()])),
+            used=self._used,
         )
         words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", _CODE]
         with self._scope:

@@ -1,6 +1,6 @@
-"""So many model calls a minute, and no more: whoever comes too early waits."""
+"""So many model calls a minute of each provider, and no more: who comes too early waits."""
 
-from collections import deque
+from collections import defaultdict, deque
 
 import anyio
 
@@ -8,19 +8,20 @@ _MINUTE = 60.0
 
 
 class Rate:
-    """Shared by all who ask the same provider. 0: no limit."""
+    """Shared by all who ask models. 0: no limit."""
 
     def __init__(self, per_minute: int = 0) -> None:
         self._most = per_minute
-        self._times = deque[float]()
+        self._times = defaultdict[str, deque[float]](deque)  # by provider
 
-    async def wait(self) -> None:
-        """Return when one more call may be made; it counts from then on."""
+    async def wait(self, model: str) -> None:
+        """Return when `model`, provider/model, may be asked once more; it counts from then."""
+        times = self._times[model.partition("/")[0]]
         while self._most:
             now = anyio.current_time()
-            while self._times and self._times[0] <= now - _MINUTE:
-                self._times.popleft()
-            if len(self._times) < self._most:
-                self._times.append(now)
+            while times and times[0] <= now - _MINUTE:
+                times.popleft()
+            if len(times) < self._most:
+                times.append(now)
                 return
-            await anyio.sleep(self._times[0] + _MINUTE - now)
+            await anyio.sleep(times[0] + _MINUTE - now)

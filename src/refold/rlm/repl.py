@@ -2,10 +2,12 @@
 
 The variables that belong to the talk are those of the snapshot that the fold names. What
 holds others (after a rewind, a crash, a stop in the middle) is thrown away, and a fresh
-process is given that snapshot. So the process is only ever a copy, and may be lost.
+process is given that snapshot. So the process is only ever a copy, and may be lost. Where
+nothing was kept yet, it is given what the session was handed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import anyio
 from msgspec import Raw, Struct
@@ -16,11 +18,12 @@ from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.below import VariablesKept, VariablesRestored
 from refold.rlm.below import Beginning, Below
 from refold.rlm.final import answer_of
+from refold.rlm.handing import hand_over
 from refold.rlm.host import HostSide, Means, Snapshots, functions
 from refold.rlm.keeping import Keeper
 from refold.rlm.leaves import Leaves
 from refold.rlm.memo import Memo
-from refold.rlm.port import Cell, Kept, Worker, WorkerLimits, WorkerLost
+from refold.rlm.port import Cell, Found, Kept, Worker, WorkerLimits, WorkerLost
 from refold.rlm.rate import Rate
 from refold.rlm.within import Journal, Within, within
 from refold.tools.python import Ran
@@ -29,7 +32,9 @@ from refold.values.control import Final
 _NAMES = 40  # of variables that are told at once
 NOT_RUN = "not run"
 GONE = "Python was ended: {why}. The variables are as before this call."
+UNKEPT = "What code did could not be kept: {why}. The variables are as before this call."
 CUT = "Python was stopped in the call before. The variables are as before that call."
+MISNAMED = "The Python worker gave a part of its variables a wrong name."
 REFUSED = "FINAL was refused, its value does not match the schema: {problem}"
 
 
@@ -72,6 +77,7 @@ class Repl:
         )
         self._one = anyio.Lock()
         self._holds: str | None = None  # the snapshot that the process is a copy of
+        self._known: set[str] = set()  # parts of variables that the disk has
         self._cut = False  # was a call broken off in the middle?
         self._told: frozenset[tuple[str, str]] = frozenset()
 
@@ -82,7 +88,7 @@ class Repl:
             now = await within(call_id, self._record)
             try:
                 worker, notes = await self._ready(now)
-            except (WorkerLost, BadInput) as error:
+            except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
             self._holds, self._cut = None, True
             run = _Run(len(cells), self._world().schema)
@@ -95,6 +101,8 @@ class Repl:
                 notes += await self._keep(now, worker)
             except WorkerLost as error:
                 run.lost(GONE.format(why=error))
+            except JournalError as error:  # a full disk takes no answer that is there
+                run.lost(UNKEPT.format(why=error))
             self._cut = False
             return run.ran(notes)
 
@@ -106,7 +114,7 @@ class Repl:
         worker = await self._worker()
         notes = [CUT] if self._cut else []
         if now.before:
-            worker, more = await self._restored(worker, now.before)
+            worker, more = await self._restored(worker, now.before, now.parts)
             return worker, notes + more
         return await self._begun(worker, notes)
 
@@ -115,27 +123,38 @@ class Repl:
 
     async def _begun(self, worker: Worker, notes: list[str]) -> tuple[Worker, list[str]]:
         """With the material of the session, for nothing was kept yet."""
-        material, snapshots = self._given.begins, self._given.snapshots
-        if material.attached and snapshots is not None:
-            variables, source = await snapshots.of(material.attached)
-            blob = await self._record.put_bytes(variables)
-            worker, more = await self._restored(worker, blob, source)
+        record, begins, snapshots = self._record, self._given.begins, self._given.snapshots
+        if begins.attached and snapshots is not None:
+            found = await snapshots.of(begins.attached)
+            blob, parts = await self._taken(found)
+            worker, more = await self._restored(worker, blob, parts, found.session)
             notes = notes + more
-        for name, value in material.values.items():
-            await worker.put(name, value)
+        await hand_over(begins, record)
+        for name, blob in record.view.account.handed:
+            await worker.put(name, blob, await record.get(blob))
         return worker, notes
 
+    async def _taken(self, found: Found) -> tuple[str, tuple[str, ...]]:
+        """What another session has of its own. Parts that are missing there, are here."""
+        parts = list[str]()
+        for name in found.parts:
+            with suppress(JournalError):
+                parts.append(await self._record.put_bytes(await found.read(name)))
+        return await self._record.put_bytes(found.index), tuple(parts)
+
     async def _restored(
-        self, worker: Worker, blob: str, source: str = ""
+        self, worker: Worker, blob: str, parts: Sequence[str], source: str = ""
     ) -> tuple[Worker, list[str]]:
         """What a snapshot can do to a process, it does to this one only."""
+        self._known.clear()
         try:
-            report = await worker.restore(await self._record.get(blob))
+            index = await self._record.get(blob)
+            report = await worker.restore(index, parts, self._part)
         except (WorkerLost, JournalError) as error:
             report = Kept(lost=(("all variables", str(error)),))
             await self._keeper.discard()
             worker = await self._worker()
-        told = VariablesRestored(blob, source, report.kept, report.lost)
+        told = VariablesRestored(blob, source, report.kept, report.lost, tuple(parts))
         await self._record(told, by="code")
         notes = [f"Not restored: {_reasons(report.lost)}"] if report.lost else []
         if source:
@@ -143,13 +162,26 @@ class Repl:
             notes.insert(0, f"These variables are of the session {source}: {names}")
         return worker, notes
 
+    async def _part(self, name: str) -> bytes:
+        found = await self._record.get(name)
+        self._known.add(name)
+        return found
+
     async def _keep(self, now: Within, worker: Worker) -> list[str]:
-        """After each call, all variables as a blob; the same ones are the same blob."""
-        variables, report = await worker.keep()
-        blob = await self._record.put_bytes(variables)
-        if blob != self._record.view.talk.variables:
-            kept = VariablesKept(now.call_id, blob, report.kept, report.lost)
-            await self._record(kept, by="code")
+        """After each call, all variables as blobs; the same ones are the same blobs."""
+        record = self._record
+        handed = (blob for _, blob in record.view.account.handed)
+        variables, report = await worker.keep(self._known.union(handed))
+        for name, part in variables.new.items():
+            if await record.put_bytes(part) != name:
+                raise WorkerLost(MISNAMED)
+        self._known = set(variables.parts)
+        blob = await record.put_bytes(variables.index)
+        if blob != record.view.talk.variables:
+            parts, lost = variables.parts, report.lost
+            await record(
+                VariablesKept(now.call_id, blob, report.kept, lost, parts), by="code"
+            )
         self._holds = blob
         new = [each for each in report.lost if each not in self._told]
         self._told = frozenset(report.lost)
@@ -174,16 +206,16 @@ class _Run:
         self._seconds += cell.seconds
         self._failed, text = cell.failed, cell.text.rstrip()
         if cell.final is not None:
-            answer, problem = answer_of(cell.final, self._schema)
+            final, problem = answer_of(cell.final, self._schema)
             if problem:
                 self._failed = True
                 text = f"{text}\n{REFUSED.format(problem=problem)}".lstrip()
             else:
-                self._final = Final(answer)
+                self._final = final
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
     def lost(self, why: str) -> None:
-        """The process is gone, in a cell or when its variables were to be kept."""
+        """The process is gone, in a cell or when its variables were to be kept; or the disk."""
         if self._final is None:
             self._failed = True
         self._texts.append(why)

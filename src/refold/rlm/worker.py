@@ -6,7 +6,7 @@ repl's business.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
@@ -14,7 +14,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from refold.errors import first
+from refold.errors import JournalError, first
 from refold.place.port import Commands
 from refold.rlm.frames import (
     LONGEST_BLOB,
@@ -23,9 +23,20 @@ from refold.rlm.frames import (
     Finaled,
     FromWorker,
     Pairs,
+    Part,
     Printed,
 )
-from refold.rlm.port import Cell, Host, HostFailed, Kept, Worker, WorkerLimits, WorkerLost
+from refold.rlm.port import (
+    Cell,
+    Host,
+    HostFailed,
+    Kept,
+    Parts,
+    Variables,
+    Worker,
+    WorkerLimits,
+    WorkerLost,
+)
 from refold.rlm.process import Process
 
 PRIMITIVES = ("lm", "map_lm", "rlm", "map_rlm", "attach_rlm", "budget")
@@ -74,7 +85,7 @@ class PythonWorker:
     def __init__(
         self, limits: WorkerLimits, group: TaskGroup, functions: tuple[str, ...]
     ) -> None:
-        self.process = Process(group, self._heard, self._ended)
+        self.process = Process(group, self._heard, self._ended, self._computed)
         self._limits, self._group, self._functions = limits, group, frozenset(functions)
         self._turn = anyio.Lock()
         self._request = _Request(0)
@@ -103,15 +114,27 @@ class PythonWorker:
             with anyio.CancelScope(shield=True):
                 await self._stop(request, "the cell was stopped")
 
-    async def put(self, name: str, value: object) -> None:
-        await self._asked({"t": "put", "name": name, "value": value})
+    async def put(self, name: str, part: str, value: bytes) -> None:
+        await self._asked({"t": "put", "name": name, "part": part}, value)
 
-    async def keep(self) -> tuple[bytes, Kept]:
-        request = await self._asked({"t": "keep"}, longest=LONGEST_BLOB)
-        return request.blob, request.variables
+    async def keep(self, known: Collection[str]) -> tuple[Variables, Kept]:
+        wanted = {"t": "keep", "known": list(known)}
+        request = await self._asked(wanted, longest=LONGEST_BLOB)
+        names = request.done.parts
+        # No other blob of the session is to be read by naming it here.
+        if any(name not in request.parts and name not in known for name in names):
+            raise WorkerLost("The Python worker named a part that nobody has.")
+        new = {name: request.parts[name] for name in names if name in request.parts}
+        return Variables(request.blob, names, new), request.variables
 
-    async def restore(self, variables: bytes) -> Kept:
-        return (await self._asked({"t": "restore"}, variables)).variables
+    async def restore(self, index: bytes, parts: Collection[str], read: Parts) -> Kept:
+        for name in parts:
+            try:
+                part = await read(name)
+            except JournalError:
+                continue  # the variables that it holds are said to be lost
+            await self._asked({"t": "part", "name": name}, part)
+        return (await self._asked({"t": "restore"}, index)).variables
 
     async def names(self) -> tuple[tuple[str, str], ...]:
         return (await self._asked({"t": "names"})).variables.kept
@@ -187,6 +210,10 @@ class PythonWorker:
                 f"The Python worker was ended: {why}, and the code did not stop."
             )
 
+    def _computed(self, seconds: float) -> None:
+        if self._cell:
+            self._cell.computes(seconds)
+
     def _ended(self) -> None:
         self._request.over.set()
         if self._cell:
@@ -201,6 +228,8 @@ class PythonWorker:
                 self._request.over.set()
                 if cell:
                     cell.over.set()
+            case Part(name):
+                self._parted(name, blob)
             case Called():
                 self._called(message, cell)
             case Printed(text) if cell:
@@ -209,6 +238,14 @@ class PythonWorker:
                 cell.give(_checked(value), text)
             case _:
                 pass  # from a thread of a cell that is over
+
+    def _parted(self, name: str, part: bytes) -> None:
+        """All parts together have no more room than one snapshot."""
+        request = self._request
+        if request.over.is_set() or not part or len(request.parts) >= _MOST:
+            return
+        self.process.frames.longest_blob -= len(part)
+        request.parts[name] = part
 
     def _called(self, call: Called, cell: "_Cell | None") -> None:
         if cell is None or cell.calls is None or cell.over.is_set():
@@ -245,6 +282,7 @@ class _Request:
     def __init__(self, number: int) -> None:
         self.id, self.over = number, anyio.Event()
         self.done, self.blob = Done(number), b""
+        self.parts: dict[str, bytes] = {}
 
     @property
     def variables(self) -> Kept:
@@ -252,7 +290,10 @@ class _Request:
 
 
 class _Cell:
-    """A cell that runs. Its clock stands still while it waits for the host."""
+    """A cell that runs. Its clock stands still while it only waits for the host.
+
+    Where a thread of it waits and another computes, the seconds count that are computed.
+    """
 
     def __init__(self, host: Host, progress: Callable[[str], None]) -> None:
         self.host, self.progress = host, progress
@@ -262,6 +303,8 @@ class _Cell:
         self.text = ""
         self.waiting = self.called = 0
         self._spent, self._since = 0.0, time.monotonic()
+        self._counted, self._looked = 0.0, self._since
+        self._at_look: float | None = None  # all that was computed until then
 
     @property
     def spent(self) -> float:
@@ -272,6 +315,14 @@ class _Cell:
         self._spent, self._since = self.spent, time.monotonic()
         self.waiting += more
         self.called += more > 0
+
+    def computes(self, seconds: float) -> None:
+        """All that the process has computed by now, in all cells."""
+        now, spent, before = time.monotonic(), self.spent, self._at_look
+        gone, counted = now - self._looked, spent - self._counted
+        if before is not None:  # several at once count as one
+            self._spent += max(0.0, min(seconds - before, gone) - counted)
+        self._looked, self._counted, self._at_look = now, self.spent, seconds
 
     def give(self, final: Raw, text: str) -> None:
         self.final, self.text = final, text

@@ -26,6 +26,7 @@ from refold.values.tools import Effect
 Compared = list[Found | None]  # one for each thing that was made again
 # What a call may ask the house for that is there in a replay, too.
 _OWN = frozenset({"call", "known", "progress", "deferred"})
+_MODELS = "repl"  # code asks models, and none is asked here
 
 
 class Calls:
@@ -117,7 +118,7 @@ class Calls:
         return difference(then, next(way for way in ways if way))
 
     def _can_look(self, tool: Tool) -> bool:
-        there = {*self._trail.world().house, *_OWN}
+        there = {*self._trail.world().house, *_OWN} - {_MODELS}
         return tool.effect is Effect.LOOK and {*tool.needs} <= there
 
     async def _looked(

@@ -32,6 +32,7 @@ from refold.journal.events import (
     TurnStarted,
 )
 from refold.journal.fold import View
+from refold.journal.talk import WISHING
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
 from refold.session.patience import Patience
@@ -243,6 +244,8 @@ def beginning(view: View) -> TurnStarted | None:
 def _fresh(view: View) -> list[int]:
     """Words that wait and were said after the newest stop: they may begin a turn.
 
-    Older ones were meant for what was stopped; they are heard with the next words.
+    Older ones were meant for what was stopped; they are heard with the next words. So is
+    what a child reported too late: a turn that is over does not begin again for that.
     """
-    return [each.seq for each in view.talk.unheard if each.seq > view.turn.stop]
+    waiting = (each for each in view.talk.unheard if each.said.sender in WISHING)
+    return [each.seq for each in waiting if each.seq > view.turn.stop]

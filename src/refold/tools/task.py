@@ -36,6 +36,7 @@ class Report(Struct, frozen=True):
     reason: str = ""
     branch: str = ""  # where what it changed is, if that is a working tree of its own
     directory: str = ""
+    as_json: bool = False  # the text is the JSON of a value
 
 
 class Children(Protocol):
@@ -85,7 +86,8 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
     errand = Errand(agent, prompt, title, level, background, worktree)
     report = await children.run(call, errand)
     words = title or f"{agent}: {' '.join(prompt.split())[:60]}"
-    return Reply(told(report), (Note(f"{report.child} {report.status}: {words}"),))
+    where = f", on the branch {report.branch}" if report.branch else ""
+    return Reply(told(report), (Note(f"{report.child} {report.status}: {words}{where}"),))
 
 
 def told(report: Report) -> str:

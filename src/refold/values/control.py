@@ -18,6 +18,7 @@ class Final(Struct, frozen=True, tag="final"):
     """The task is done, and this is the answer. The turn ends `final`."""
 
     answer: str
+    as_json: bool = False  # it is that of a value, and no text
 
 
 class EnterPlan(Struct, frozen=True, tag="enter_plan"):

@@ -1,7 +1,7 @@
 """An answer that has to match a JSON Schema: the value in it, and what is wrong with it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -12,6 +12,7 @@ _PROBLEMS = 3  # are enough to tell at once
 _FENCED = re.compile(
     r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE
 )
+_MOST = 100_000  # keywords that one check of a bounded schema may come to
 # A reference that leads nowhere shows as soon as something is looked at.
 _SAMPLES: tuple[object, ...] = (None, {}, [], "", 0)
 
@@ -23,10 +24,11 @@ class _Validator(Protocol):
 class Schema:
     """Raises `ValueError` for what is no JSON Schema, or cannot be followed.
 
-    References lead into the schema itself; nothing is ever fetched.
+    References lead into the schema itself; nothing is ever fetched. One that is `bounded`
+    cannot hold us up: it is written by code, and checked in this process.
     """
 
-    def __init__(self, schema: Raw) -> None:
+    def __init__(self, schema: Raw, *, bounded: bool = False) -> None:
         from jsonschema import SchemaError  # 60 ms, so only who asks for a shape pays
         from jsonschema.validators import validator_for
         from referencing import Registry
@@ -35,6 +37,8 @@ class Schema:
             found: Any = msgspec.json.decode(schema)
             if not isinstance(found, dict):
                 raise ValueError("a JSON Schema is an object")
+            if bounded:
+                _check_patterns(found)
             make = cast("Any", validator_for)(found)
             make.check_schema(found)
         except RecursionError as error:
@@ -43,6 +47,9 @@ class Schema:
             told = isinstance(error, SchemaError)
             why = f"{error.json_path}: {error.message}" if told else str(error)
             raise ValueError(why) from error
+        self._steps = 0
+        if bounded:
+            make = _counted(make, self._step)
         self._validator = cast("_Validator", make(found, registry=cast("Any", Registry)()))
         for value in _SAMPLES:
             self._errors(value)
@@ -60,6 +67,7 @@ class Schema:
     def _errors(self, value: object) -> list[Any]:
         from referencing.exceptions import Unresolvable
 
+        self._steps = 0
         try:
             return list(self._validator.iter_errors(value))
         except Unresolvable as error:
@@ -68,6 +76,43 @@ class Schema:
             ) from error
         except RecursionError as error:
             raise ValueError("the schema refers to itself without end") from error
+        except (AttributeError, TypeError) as error:  # it was not looked at there
+            raise ValueError("the schema refers to what is no schema") from error
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST:
+            raise ValueError("the schema takes too long to follow: make it simpler")
+
+
+def _counted(make: Any, step: Callable[[], None]) -> Any:
+    """The same kind of validator, which takes a step for each keyword that it looks at."""
+    from jsonschema import validators
+
+    def counting(keyword: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        def errors(*given: Any) -> Iterator[Any]:
+            step()
+            yield from keyword(*given) or ()
+
+        return errors
+
+    known = {name: counting(keyword) for name, keyword in make.VALIDATORS.items()}
+    return cast("Any", validators).extend(make, known)
+
+
+def _check_patterns(schema: Any) -> None:
+    """Raises `ValueError` for a regular expression: one can take for ever, and not be ended."""
+    left = [schema]
+    while left:
+        match left.pop():
+            case {"pattern": str()} | {"patternProperties": dict()}:
+                raise ValueError(
+                    "a pattern is not followed here: look at the answer by code"
+                )
+            case dict() | list() as found:  # pyright: ignore[reportUnknownVariableType] - of JSON
+                left += found.values() if isinstance(found, dict) else found
+            case _:
+                pass
 
 
 def value_in(answer: str) -> Any:

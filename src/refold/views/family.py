@@ -3,6 +3,7 @@
 For whoever watches them work; what each of them did is told by `tree`, from its journal.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from refold.journal.below import ChildBorn, ChildEnded
@@ -11,9 +12,11 @@ from refold.values.live import ChildMoved
 from refold.views.cells import cut
 from refold.views.counts import dollars, spent_row, tokens
 from refold.views.escape import on_one_line
+from refold.views.folding import folded, text_lines
 from refold.views.styled import Line, Style, line
 
 _NAMED = 60  # cells of a task that has no title
+_TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
 _STATUS: Mapping[str, Style] = {
     "done": "good", "partial": "warn", "failed": "bad", "runs": "accent",
 }  # fmt: skip
@@ -28,7 +31,9 @@ def told_of(event: ChildBorn | ChildEnded, family: Family) -> Line | None:
     if isinstance(event, ChildBorn):
         return line(f"{_who(event)} begins: {_title(event)}", "dim")
     why = f": {on_one_line(event.reason)}" if event.reason else ""
-    said = f"{on_one_line(name)} is {event.status}{why} · {spent_row(event.spent)}"
+    came = "has failed" if event.status == "failed" else f"is {event.status}"
+    used = f" · {spent_row(event.spent)}" if event.spent.answers else ""
+    said = f"{on_one_line(name)} {came}{why}{used}"
     return line(said, "warn" if event.status == "failed" else "dim")
 
 
@@ -45,6 +50,56 @@ def family_lines(
         for node, deeper in moved.items():
             if child.runs and node.startswith(f"{child.name}/"):
                 yield _deeper(node, deeper, room)
+
+
+def whereabouts(who: str, family: Family) -> str:
+    """A child as it is named above its question; a path that it says may not be yours."""
+    child = family.child(re.split(r"[/ ]", who)[0])
+    apart = child is not None and child.born.branch
+    return f"{who}, in a working tree of its own," if apart else who
+
+
+def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:
+    """What one that worked beside says, without the tags that are for the model."""
+    inner = _TAGS.sub("", words).strip()
+    plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
+    yield line(f"{on_one_line(sender)} reports:", "strong")
+    for row in folded(text_lines(plain, room - 2)):
+        yield (("plain", "  "), *row)
+
+
+def at_work(family: Family, moved: Mapping[str, ChildMoved], since: int) -> str:
+    """Who works right now, and what all that were born after `since` used so far.
+
+    "" where nobody works. `moved` has the newest of them last.
+    """
+    running = family.running
+    if not running:
+        return ""
+    ours = [child for child in family.children if child.seq > since or child.runs]
+    used, dollars_, unpriced = 0, 0.0, False
+    for child in ours:
+        count, cost = _used(child, moved.get(child.name))
+        used += count
+        dollars_ += cost or 0.0
+        unpriced = unpriced or cost is None
+    money = f"{dollars(dollars_)}{' and more' if unpriced else ''}" if dollars_ else ""
+    first, *others = running
+    who = f"{len(running)} children" if others else _who(first.born)
+    newest = list(moved.values())[-1] if moved else None
+    doing = on_one_line(newest.label) if newest else "begins"
+    if newest and (others or "/" in newest.node):
+        doing = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)}): {doing}"
+    spent = f"{tokens(used)} tokens" if used else ""
+    return " · ".join(part for part in (who, spent, money, doing) if part)
+
+
+def _used(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
+    """Tokens and money; None: nobody knows the price of some of it."""
+    if child.end is not None:
+        spent = child.end.spent
+        return spent.usage.input + spent.usage.output, spent.cost
+    return (moved.tokens, moved.cost) if moved else (0, 0.0)
 
 
 def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
@@ -68,7 +123,7 @@ def _deeper(node: str, moved: ChildMoved, room: int) -> Line:
 
 
 def _so_far(moved: ChildMoved | None) -> str:
-    if moved is None:
+    if moved is None or (not moved.steps and not moved.tokens):
         return "nothing yet"
     cost = "price unknown" if moved.cost is None else dollars(moved.cost)
     return f"{tokens(moved.tokens)} tokens · {cost}"
@@ -81,3 +136,9 @@ def _who(born: ChildBorn) -> str:
 def _title(born: ChildBorn) -> str:
     words = born.title or " ".join(born.task.split())
     return cut(on_one_line(words), _NAMED)
+
+
+def without(moved: Mapping[str, ChildMoved], child: str) -> dict[str, ChildMoved]:
+    """The news of the others, once this child and all below it have ended."""
+    below = f"{child}/"
+    return {n: each for n, each in moved.items() if not f"{n}/".startswith(below)}

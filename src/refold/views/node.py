@@ -123,7 +123,7 @@ def _used(leaf: Aside) -> str:
     if end is not None and isinstance(end.usage, Usage):
         return spent_row(spent_by(leaf))
     money = "" if reserved.dollars is None else f" · {dollars(reserved.dollars)}"
-    what = "set aside" if end is None else "was set aside; not counted"
+    what = "set aside" if end is None else "were set aside; not counted"
     return f"{tokens(reserved.tokens)} tokens{money} {what}"
 
 

@@ -12,6 +12,7 @@ from refold.journal.below import (
     ChildGranted,
     ChildStopped,
     Forked,
+    Handed,
     VariablesKept,
     VariablesRestored,
 )
@@ -30,6 +31,11 @@ def of_below(entry: Entry) -> Document | None:
             return {
                 "type": "tool_call", "call_id": call.id, "tool": call.name,
                 "arguments": arguments(call), "within": within,
+            }  # fmt: skip
+        case Handed(name, blob, files, listed):
+            return {
+                "type": "variable_handed", "name": name, "blob": blob, "files": dict(files),
+                "listed": listed,
             }  # fmt: skip
         case VariablesKept(_, _, kept, lost):
             return {"type": "variables", "kept": dict(kept), "lost": dict(lost)}

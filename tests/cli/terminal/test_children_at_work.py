@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from stage import world
 from test_conversation import Evening, Typed, Typist
 
+from refold.cli.terminal.doing import Doing
 from refold.cli.terminal.reading import Key
 from refold.journal.below import (
     ChildAnswered,
@@ -19,7 +20,7 @@ from refold.journal.below import (
     ChildEnded,
     ChildStopped,
 )
-from refold.journal.events import Granted, Stopped
+from refold.journal.events import Granted, Said, Stopped
 from refold.journal.family import Child, Family
 from refold.session.recorder import Recorder
 from refold.session.session import Session
@@ -29,7 +30,7 @@ from refold.values.live import ChildMoved
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.values.usage import Spent, Usage
-from refold.views.family import family_lines
+from refold.views.family import at_work, family_lines, whereabouts
 from refold.views.styled import bare
 
 BORN = ChildBorn("child-1", "call-0", "explore", "Look around\nfor me.")
@@ -46,8 +47,8 @@ def asks(name: str, arguments: str, *, agent: str = "explore") -> ChildAsks:
     return ChildAsks("child-1/c7", "child-1", agent, call, "no rule allows it", "h1")
 
 
-def errand_with(*news: ChildAsks, until: type = ChildAnswered) -> Tool:
-    """A tool whose child asks this, and ends once `until` stands in the journal."""
+def errand_with(*news: ChildAsks | Said, until: type = ChildAnswered) -> Tool:
+    """A tool whose child asks or says this, and ends once `until` stands in the journal."""
 
     @tool(Effect.SELF)
     async def errand(*, record: Recorder) -> Reply:
@@ -230,3 +231,57 @@ def test_a_line_of_the_tree_fits_a_narrow_screen() -> None:
         "child-2 (explore) done · \\x1b]0;x · 900 in · 10 out · $0.25",
     ]
     assert all(len(row) <= 40 for row in narrow)
+
+
+def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> None:
+    two = Child(replace(BORN, child="child-2"), 3)
+    over = Child(BORN, 2, end=ENDED)
+    deep = replace(MOVED, node="child-2/child-1", label="grep x")
+
+    one = at_work(Family((Child(BORN, 2),)), {"child-1": MOVED}, 1)
+    rest = at_work(Family((over, two)), {"child-2": MOVED, deep.node: deep}, 1)
+    both = at_work(Family((Child(BORN, 2), two)), {"child-1": MOVED}, 1)
+    later = at_work(Family((over, two)), {}, 2)
+
+    assert one == "child-1 (explore) · 12.3k tokens · $0.50 · read_file hello.py"
+    assert rest == (
+        "child-2 (explore) · 13.3k tokens · $0.75 · child-2/child-1 (explore): grep x"
+    )
+    assert both == (
+        "2 children · 12.3k tokens · $0.50 · child-1 (explore): read_file hello.py"
+    )
+    assert later == "child-2 (explore) · begins"
+    assert at_work(Family((over,)), {}, 1) == ""
+
+
+def test_who_works_is_shown_while_the_session_itself_only_waits() -> None:
+    doing = Doing(lambda: 3.0, "-")
+
+    assert doing.line() == ()
+    assert bare([doing.line(below="child-1 (explore) · begins")]).startswith(
+        "- waiting 3.0 s  child-1 (explore) · begins  "
+    )
+
+
+def test_a_report_is_shown_as_the_child_s_and_without_the_tags_for_the_model(
+    tmp_path: Path,
+) -> None:
+    words = '<child name="child-1" agent="explore" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
+    report = Said(words, "child-1", when="now")
+
+    rows, _ = told(tmp_path, errand_with(report, until=Said))
+
+    at = rows.index("child-1 reports:")
+    assert rows[at + 1 : at + 3] == ["  Two.", "child-1 is done · 900 in · 10 out · $0.25"]
+    assert not [row for row in rows if "<child" in row or row == "› Two."]
+
+
+def test_a_question_from_another_working_tree_says_so() -> None:
+    apart = Family((Child(replace(BORN, branch="refold/x"), 1),))
+
+    assert whereabouts("child-1 (code)", apart) == (
+        "child-1 (code), in a working tree of its own,"
+    )
+    assert whereabouts("child-1/child-2 (code)", apart).endswith("of its own,")
+    assert whereabouts("child-1 (code)", Family((Child(BORN, 1),))) == "child-1 (code)"
+    assert whereabouts("", apart) == ""

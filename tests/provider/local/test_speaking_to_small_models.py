@@ -130,6 +130,15 @@ def test_what_is_sent_only_grows_at_its_end() -> None:
         assert plain(after).system == plain(before).system
 
 
+def test_where_nothing_can_be_called_an_answer_is_told_as_its_words() -> None:
+    talk = (message("user", "Go."), message("assistant", "```python\nx\n```"))
+
+    assert told(request(*talk, tools=())) == [
+        ("user", "Go."),
+        ("assistant", "```python\nx\n```"),
+    ]
+
+
 def test_line_numbers_are_told_so_that_they_are_not_read_as_digits() -> None:
     asked = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
 

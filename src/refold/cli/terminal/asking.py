@@ -21,6 +21,7 @@ from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line, visible
+from refold.views.family import whereabouts
 from refold.views.questions import Manner, asker, is_folded, most_on, question
 from refold.views.styled import Line, line
 
@@ -82,7 +83,7 @@ class _Question:
         screen: Screen,
         reading: Reading,
     ) -> None:
-        found, self._who = request.call, request.who
+        found, self._who = request.call, whereabouts(request.who, session.view.family)
         made, tool = session.as_made(found.call), around.tool(found.call.name)
         self._made, self._tool, self._reason = made, tool, found.reason
         self._around, self._screen, self._reading = around, screen, reading

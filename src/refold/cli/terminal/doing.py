@@ -36,12 +36,15 @@ class Doing:
     def over(self) -> None:
         self._what, self._tails = "", {}
 
-    def line(self, waiting: str = "") -> Line:
-        """`waiting`: what the person said and nobody has heard yet."""
-        if not self._what:
+    def line(self, waiting: str = "", below: str = "") -> Line:
+        """`waiting`: what the person said and nobody has heard yet; `below`: who works."""
+        if not self._what and not below:
             return ()
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
         tail = next(reversed(self._tails.values()), _HINT)
-        shown: Line = (("accent", turned), ("dim", f" {self._what} {duration(spent)}  "))
+        what = self._what or "waiting"
+        shown: Line = (("accent", turned), ("dim", f" {what} {duration(spent)}  "))
+        if below:
+            shown = (*shown, ("plain", f"{below}  "))
         return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))

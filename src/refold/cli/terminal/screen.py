@@ -38,7 +38,8 @@ class Screen:
         self.fresh()
         room = self.room if self.look.moves else sys.maxsize
         text = "".join(text for _, text in line)
-        indent = len(text) - len(text.lstrip(" "))
+        mark = 2 if text.startswith("* ") else 0  # of the one that is chosen, in a list
+        indent = len(text) - len(text[mark:].lstrip(" "))
         self.pieces((*fitted(line, room, indent + 2 if indent else 0), ("plain", "\n")))
 
     def lines(self, lines: Iterable[Line]) -> None:

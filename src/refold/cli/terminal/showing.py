@@ -57,7 +57,7 @@ from refold.views.cells import cut
 from refold.views.closing import closing
 from refold.views.counts import duration, ending, turn_line
 from refold.views.escape import on_one_line, visible
-from refold.views.family import told_of
+from refold.views.family import at_work, report_lines, told_of, without
 from refold.views.news import changed_elsewhere, kept_words, not_heard, shortened
 from refold.views.styled import Line
 
@@ -81,6 +81,7 @@ class Showing:
         self._dense = False  # the last thing printed was a call with a short result
         self._doing = Doing(clock, screen.look.sign("wheel"))
         self._speech = Speech(screen, self._doing)
+        self._moved: dict[str, ChildMoved] = {}  # of those at work, the newest news last
         self._stopped = False
         self._instead: list[str] = []
         self._began = 0.0
@@ -94,7 +95,9 @@ class Showing:
 
     def status(self) -> Line:
         """What is being done right now, for a line that will be taken back."""
-        return self._doing.line(_waiting(self._view()))
+        view = self._view()
+        below = at_work(view.family, self._moved, view.turn.seq)
+        return self._doing.line(_waiting(view), below)
 
     def resumed(self, view: View) -> None:
         """Calls that were open before we looked."""
@@ -111,6 +114,8 @@ class Showing:
         match entry.event:
             case TurnStarted():
                 self._began = entry.at
+            case Said(words, sender) if sender.startswith("child-"):
+                self._reported(sender, words)
             case Said(words, when=when, client_key=key) if key not in self.own:
                 self._heard(words, later=when == "next")
             case Stopped():
@@ -138,10 +143,18 @@ class Showing:
             case Reserved(purpose):
                 self._doing.now(f"asking for a {on_one_line(purpose)}")
             case event:
+                if isinstance(event, ChildEnded):
+                    self._moved = without(self._moved, event.child)
                 if said := _line_of(event, self._view(), self._around.window):
                     self._notice(said)
                 else:
                     _notice(entry, self._screen)
+
+    def _reported(self, sender: str, words: str) -> None:
+        """What a child says that worked beside: its words, and nobody's else."""
+        self._close()
+        _report(sender, words, self._screen)
+        self._last, self._dense = "", False
 
     def _notice(self, said: Line) -> None:
         self._close()
@@ -162,12 +175,11 @@ class Showing:
             case Progress(call_id, text):
                 self._doing.tail(call_id, text)
             case Waiting(seconds, reason):
-                wait = f"; trying again in {duration(seconds)}" if seconds else ""
-                said = visible(reason) + wait
-                self._screen.say(said, "warn")
+                _say_waiting(seconds, reason, self._screen)
                 self._doing.now("waiting")
-            case ChildMoved(node, agent, label=label):
-                self._doing.now(on_one_line(f"{node} ({agent}): {label}"))
+            case ChildMoved(node) as moved:
+                self._moved.pop(node, None)
+                self._moved[node] = moved
             case Within():
                 pass  # what it does is enough; what it says is read with `refold show`
             case _:
@@ -186,9 +198,7 @@ class Showing:
 
     def _said(self, words: str) -> None:
         self._close()
-        self._screen.gap()
-        sign = self._screen.look.sign("prompt")
-        self._screen.say(f"{sign} {visible(words)}", "person")
+        _words(words, self._screen)
         self._last = ""
 
     def _say(self, text: str) -> None:
@@ -196,8 +206,7 @@ class Showing:
             self._last, self._dense = "", False
 
     def _close(self) -> None:
-        """The words under way, if there are any, have come to their end."""
-        if self._speech.close():
+        if self._speech.close():  # words that were under way
             self._dense = False
 
     def _answered(self, answer: ModelAnswered) -> None:
@@ -245,24 +254,40 @@ class Showing:
         self._close()
         self._doing.over()
         self._stopped = False
-        self._screen.gap()
-        if said := ending(end.outcome, end.reason):
-            self._screen.line(said)
         view = self._view()
-        self._screen.lines(closing(view))
         seconds = at - self._began if self._began else 0.0
-        if view.turn.model and view.turn.model != view.talk.briefed.model:
-            self._screen.say(f"answered by {on_one_line(view.turn.model)}", "dim")
-        self._screen.line(
-            turn_line(view.turn.spent, view.account.last, view.talk.briefed.window, seconds)
-        )
-        waiting, self._instead = self._instead, []
-        kept = kept_words(view)
-        for words in waiting:
-            if words not in kept:
-                self._said(words)
+        _end_of_turn(end, view, seconds, self._screen)
+        waiting, self._instead, kept = self._instead, [], kept_words(view)
+        for words in (each for each in waiting if each not in kept):
+            self._said(words)
         if said := not_heard(view):
             self._screen.say(said, "dim")
+
+
+def _words(words: str, screen: Screen) -> None:
+    screen.gap()
+    screen.say(f"{screen.look.sign('prompt')} {visible(words)}", "person")
+
+
+def _report(sender: str, words: str, screen: Screen) -> None:
+    screen.gap()
+    screen.lines(report_lines(sender, words, screen.room))
+
+
+def _say_waiting(seconds: float, reason: str, screen: Screen) -> None:
+    wait = f"; trying again in {duration(seconds)}" if seconds else ""
+    screen.say(visible(reason) + wait, "warn")
+
+
+def _end_of_turn(end: TurnEnded, view: View, seconds: float, screen: Screen) -> None:
+    screen.gap()
+    if said := ending(end.outcome, end.reason):
+        screen.line(said)
+    screen.lines(closing(view))
+    if view.turn.model and view.turn.model != view.talk.briefed.model:
+        screen.say(f"answered by {on_one_line(view.turn.model)}", "dim")
+    window = view.talk.briefed.window
+    screen.line(turn_line(view.turn.spent, view.account.last, window, seconds))
 
 
 def _line_of(event: Event, view: View, window: int) -> Line | None:

@@ -15,7 +15,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.provider import sendable
-from refold.provider.code_acting.blocks import blocks
+from refold.provider.code_acting.blocks import blocks, through_first_block
 from refold.provider.port import (
     CallDelta,
     Closes,
@@ -29,6 +29,7 @@ from refold.provider.text_protocol.told import Told, tool_lines
 from refold.values.messages import ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 
+_CLOSED = "\n```\n"  # the end of a block
 WIRE = "code"  # a call whose code stands in the words of its answer
 PYTHON = "python"
 _HOW = """\
@@ -42,6 +43,19 @@ print(2 + 2)
 the value of a last expression, comes in the next message. There is no other way to act. \
 When the task is done, FINAL(answer) ends it."""
 _SHAPE = "The value that you give to FINAL has to match this JSON schema: "
+_HOW_SHORT = """\
+# How you act
+
+Answer with one block of Python and nothing else, like this:
+```python
+print(2 + 2)
+```
+It is run. What it prints comes in the next message, and its variables stay. These \
+functions are there already: {functions}. FINAL(value) ends the task: call it with the \
+answer, once its output has shown you that."""
+_NEXT = "If this shows the answer, call FINAL with it. Else write other code."
+_FAILED = "The code failed, so nothing is known yet. Write it again without the mistake."
+_PRIMITIVES = ("lm(text, question)", "map_lm(texts, question)")
 _FUNCTIONS = """
 
 These functions are there already. Each returns text, and raises where it fails:
@@ -50,24 +64,30 @@ _NO_CALLS = "<reminder>Answer in words now: code is not run.</reminder>"
 
 
 class CodeActing:
-    """`inner`, for agents that act by writing code."""
+    """`inner`, for agents that act by writing code.
 
-    def __init__(self, inner: Provider) -> None:
-        self.inner = inner
-        self._told = Told(InFences())
+    A `small` model is told less, and its answer ends with its first block: what it
+    would write after that is what it thinks that the block prints.
+    """
+
+    def __init__(self, inner: Provider, *, small: bool = False) -> None:
+        self.inner, self._small = inner, small
+        self._told = Told(InFences(small=small))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         acts = any(tool.name == PYTHON for tool in request.tools)
         answer = self.inner.stream(self._plain(request, acts))
         if acts and request.tool_choice != "none":
-            answer = _read(answer)
+            answer = _read(_first_block(answer) if self._small else answer)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
 
     def _plain(self, request: Request, acts: bool) -> Request:
         if acts:
-            return self._told.plain(request)
+            plain = self._told.plain(request)
+            code = self._small and request.tool_choice != "none"
+            return replace(plain, stops=(_CLOSED,)) if code else plain
         # What is asked beside the talk must not push out what is kept of it.
         called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
         return Told(InFences()).plain(request) if called else request
@@ -98,17 +118,46 @@ async def _read(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, No
                     yield delta
 
 
+async def _first_block(
+    answer: AsyncGenerator[Delta, None],
+) -> AsyncGenerator[Delta, None]:
+    """Up to the end of the first block, which is closed where a stop has cut that off."""
+    text = upto = ""
+    async with aclosing(answer) as deltas:
+        async for delta in deltas:
+            match delta:
+                case TextDelta(more) if not upto:
+                    text += more
+                    upto = through_first_block(text)
+                    over = len(text) - len(upto) if upto else 0
+                    yield TextDelta(more[: max(0, len(more) - over)])
+                case TextDelta():
+                    pass
+                case Done(stop="end") if not upto and _is_open(text):
+                    yield TextDelta("\n```")
+                    yield delta
+                case _:
+                    yield delta
+
+
+def _is_open(answer: str) -> bool:
+    return bool(blocks(answer)) and not through_first_block(f"{answer}\n")
+
+
 class InFences:
     """How such a talk is written."""
 
     no_calls = _NO_CALLS
 
+    def __init__(self, *, small: bool = False) -> None:
+        self._small = small
+
     def system(self, request: Request) -> str:
         if not request.tools:
             return request.system
-        wanted = sendable.schema(request)
+        how, wanted = _how_short if self._small else _how, sendable.schema(request)
         shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
-        return f"{request.system}\n\n{_how(request.tools)}{shape}".lstrip()
+        return f"{request.system}\n\n{how(request.tools)}{shape}".lstrip()
 
     def ending(self, tools: Iterable[ToolSpec]) -> str:
         return ""
@@ -121,7 +170,10 @@ class InFences:
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
         # What a file says must not be able to end it, and then speak for the person.
         text = result.text.replace("</output", "<\\/output").strip("\n")
-        return f"<output>\n{text}\n</output>"
+        told = f"<output>\n{text}\n</output>"
+        if not self._small:
+            return told
+        return f"{told}\n\n{_FAILED if result.failed else _NEXT}"
 
     def after_results(self, ending: str) -> str:
         return ""
@@ -132,6 +184,17 @@ def _how(tools: Iterable[ToolSpec]) -> str:
     lines = [line for tool in tools if tool.name != PYTHON for line in tool_lines(tool)]
     functions = _FUNCTIONS.format(functions="\n".join(lines)) if lines else ""
     return _HOW.format(about=about) + functions
+
+
+def _how_short(tools: Iterable[ToolSpec]) -> str:
+    """The functions by their names, and what they have to be given."""
+    own = (_called(tool) for tool in tools if tool.name != PYTHON)
+    return _HOW_SHORT.format(functions=", ".join((*_PRIMITIVES, *own)))
+
+
+def _called(tool: ToolSpec) -> str:
+    schema: Any = msgspec.json.decode(tool.parameters)
+    return f"{tool.name}({', '.join(schema.get('required', []))})"
 
 
 def _as_code(call: ToolCall) -> Iterator[str]:

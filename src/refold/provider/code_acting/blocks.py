@@ -19,6 +19,20 @@ def blocks(answer: str, *, whole: bool = True) -> tuple[str, ...]:
     return tuple(code for code in _found(answer.splitlines(), whole) if code.strip())
 
 
+def through_first_block(answer: str) -> str:
+    """The answer up to the line that closes its first block; "" if none does, yet.
+
+    A line without an end may still become another.
+    """
+    lines = answer.splitlines(keepends=True)
+    over = len(lines) if answer.endswith("\n") else len(lines) - 1
+    for upto in range(1, over + 1):
+        before = "".join(lines[:upto])
+        if blocks(before, whole=False):
+            return before.rstrip("\r\n")
+    return ""
+
+
 def _found(lines: list[str], whole: bool) -> Iterator[str]:
     at = 0
     while at < len(lines):

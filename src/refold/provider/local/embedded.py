@@ -86,6 +86,8 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     limited = replace(plain, max_output=most, schema=schema, effort="")
     body = openai_chat.to_wire(limited, messages, Quirks())
     more: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
+    if request.stops:
+        more["stop"] = request.stops
     if shape := protocol.schema(request):
         named = {"name": "call", "schema": shape}
         more["response_format"] = {"type": "json_schema", "json_schema": named}

@@ -41,7 +41,7 @@ _OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*'
 def plain(request: Request) -> Request:
     """The same request for a model that knows no tools, only words."""
     if not request.tools:
-        return replace(request, messages=_told(request.messages))
+        return replace(request, messages=_told(request.messages, calls=False))
     lines = "\n".join(_line(tool) for tool in _offered(request))
     system = f"{request.system}\n\n{_HOW}\n\nTools:\n{lines}".lstrip()
     told = _told(request.messages)
@@ -135,12 +135,13 @@ def _parameters(tool: ToolSpec) -> list[str]:
     return list(msgspec.json.decode(tool.parameters).get("properties", {}))
 
 
-def _told(messages: Log[Spoken]) -> Log[Spoken]:
+def _told(messages: Log[Spoken], *, calls: bool = True) -> Log[Spoken]:
+    """`calls`: the next answer is to be one, so those before it are told as calls."""
     names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
-    return Log([Spoken(s.seq, _said(s.message, names)) for s in messages])
+    return Log([Spoken(s.seq, _said(s.message, names, calls)) for s in messages])
 
 
-def _said(message: Message, names: dict[str, str]) -> Message:
+def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
     match message.role:
         case "tool":
             results = [p for p in message.parts if isinstance(p, ToolResult)]
@@ -148,6 +149,8 @@ def _said(message: Message, names: dict[str, str]) -> Message:
             return Message("user", (Text("\n\n".join([*told, _NEXT])),))
         case "assistant":
             lines = [_call(p) for p in message.parts if isinstance(p, ToolCall)]
+            if not (lines or calls):
+                return Message("assistant", (Text(message.text),))
             if not lines:
                 answer = Raw(msgspec.json.encode({"answer": message.text}))
                 lines = [_call(ToolCall("", FINISH.name, answer))]

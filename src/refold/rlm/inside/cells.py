@@ -7,6 +7,7 @@ printed, and what there is to say about it. Short enough for a model to read.
 import ast
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from types import CodeType, TracebackType
 
 from refold.rlm.inside.hunt import Hunt, Stopped
@@ -26,18 +27,18 @@ class Cells:
     def __init__(
         self, space: Space, hunt: Hunt, output: int, told: Callable[[str], None]
     ) -> None:
-        self.count = 0
         self._space, self._hunt, self._most = space, hunt, output
         self._sources = dict[str, list[str]]()
         self._kept, self._descriptors = Kept(output), Descriptors(output)
         self._streams = tuple(Stream(self._kept, number, told) for number in (1, 2))
-        self._value = ""
+        self._name = self._value = ""
 
     def run(self, source: str) -> tuple[str, bool]:
         """The observation, and whether the cell failed."""
-        self.count += 1
-        name = f"<cell {self.count}>"
-        self._sources[name] = source.splitlines()
+        # The same code fails with the same words; and no number means two cells, when
+        # functions come back in another process.
+        name = f"<cell {sha256(source.encode(errors='replace')).hexdigest()[:16]}>"
+        self._name, self._sources[name] = name, source.splitlines()
         self._kept.clear()
         self._value, error = "", ""
         self._space.put_right()
@@ -128,7 +129,8 @@ class Cells:
         lines = self._sources.get(code.co_filename, [])
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         within = "" if code.co_name == "<module>" else f", in {code.co_name}"
-        return f"  {code.co_filename[1:-1]}, line {line}{within}: {text[:_LONGEST]}"
+        earlier = "" if code.co_filename == self._name else "an earlier cell, "
+        return f"  {earlier}line {line}{within}" + (f": {text[:_LONGEST]}" if text else "")
 
 
 def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
@@ -148,7 +150,7 @@ def _syntax(error: SyntaxError) -> str:
     line = (error.text or "").rstrip("\n")[:_LONGEST]
     mark = " " * max(0, (error.offset or 1) - 1) + "^"
     shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _LONGEST else ""
-    return f"  {(error.filename or '')[1:-1]}, line {error.lineno}\n{shown}{type(error).__name__}: {error.msg}"
+    return f"  line {error.lineno}\n{shown}{type(error).__name__}: {error.msg}"
 
 
 def _said(error: BaseException) -> str:

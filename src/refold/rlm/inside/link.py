@@ -38,7 +38,7 @@ class Link:
         self._decode = JSONDecoder(strict=False).decode
         self._read, self._write, self._exit = os.read, os.write, os._exit
 
-    def begin(self, hear: Callable[[Message, bytes], None]) -> None:
+    def begin(self, hear: Callable[[Message, bytearray], None]) -> None:
         Thread(target=self._send_all, daemon=True).start()
         Thread(target=self._hear_all, args=(hear,), daemon=True).start()
 
@@ -87,7 +87,7 @@ class Link:
         except BaseException:  # whatever code has done to us: nobody can be told of it
             self._exit(_BROKEN)
 
-    def _hear_all(self, hear: Callable[[Message, bytes], None]) -> None:
+    def _hear_all(self, hear: Callable[[Message, bytearray], None]) -> None:
         try:
             while True:
                 said, blob = (self._exactly(n) for n in self._lengths())
@@ -96,7 +96,8 @@ class Link:
                     if box := self._waiting.get(message["call"]):
                         box.put(message)
                 else:
-                    hear(message, bytes(blob))
+                    hear(message, blob)
+                del said, blob  # the next one may be long in coming
         except BaseException:  # the host is gone, or code has closed what is ours
             self._exit(_BROKEN)
 

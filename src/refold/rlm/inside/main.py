@@ -16,8 +16,9 @@ from queue import SimpleQueue
 from refold.rlm.inside.cells import Cells
 from refold.rlm.inside.hunt import Hunt
 from refold.rlm.inside.link import Link, Message
+from refold.rlm.inside.parts import Parts
 from refold.rlm.inside.primitives import Final, HostError, reserved
-from refold.rlm.inside.snapshots import Pairs, keep, restore
+from refold.rlm.inside.snapshots import Snapshot, keep, put, restore
 from refold.rlm.inside.space import Space
 from refold.rlm.inside.values import Values
 
@@ -44,8 +45,9 @@ def main() -> None:
 class Worker:
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._inbox = SimpleQueue[tuple[Message, bytes]]()
+        self._inbox = SimpleQueue[tuple[Message, bytearray]]()
         self._space, self._hunt, self._values = Space(), Hunt(), Values()
+        self._parts = Parts()
         self._exit, self._forked = os._exit, False
         self._link.begin(self._heard)
         begin, _ = self._inbox.get()
@@ -67,12 +69,14 @@ class Worker:
                 message, blob = self._inbox.get()
             except BaseException:  # a thread of the code may raise something in here
                 continue
-            answer, blob = self._answer(message, blob)
+            answer, found = self._answer(message, blob)
+            del blob  # it may be large, and the next message may be long in coming
             if self._forked:
                 self._exit(0)
-            self._link.send({"t": "done", "id": message["id"], **answer}, blob)
+            self._link.send({"t": "done", "id": message["id"], **answer}, found)
+            del found
 
-    def _answer(self, message: Message, blob: bytes) -> tuple[Message, bytes]:
+    def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
         match message["t"]:
             case "run":
                 self._final.clear()
@@ -80,32 +84,40 @@ class Worker:
                 gc.collect(0)
                 return {"text": text, "failed": failed}, b""
             case "put":
-                self._space.names[message["name"]] = message["value"]
+                name, part = message["name"], message["part"]
+                return self._watched(
+                    lambda: put(self._space, name, part, blob, self._parts)
+                ), b""
+            case "part":
+                self._parts.given[message["name"]] = blob
                 return {}, b""
             case "keep":
-                return self._keep()
+                return self._keep(frozenset(message["known"]))
             case "restore":
                 return self._restore(blob)
             case _:
                 return {"kept": self._space.typed()}, b""
 
-    def _keep(self) -> tuple[Message, bytes]:
-        found, kept, lost = b"", Pairs(), Pairs()
+    def _keep(self, known: frozenset[str]) -> tuple[Message, bytes]:
+        found = Snapshot(b"", [], [], [])
 
         def work() -> None:
-            nonlocal found, kept, lost
-            found, kept, lost = keep(self._space, self._cells.count, self._hunt)
+            nonlocal found
+            found = keep(self._space, self._hunt, self._parts, known, self._give)
 
-        return self._watched(work) or {"kept": kept, "lost": lost}, found
+        return self._watched(work) or _said(found), found.blob
 
-    def _restore(self, blob: bytes) -> tuple[Message, bytes]:
-        kept, lost = Pairs(), Pairs()
+    def _give(self, name: str, part: bytes) -> None:
+        self._link.send({"t": "part", "name": name}, part)
+
+    def _restore(self, index: bytearray) -> tuple[Message, bytes]:
+        found = Snapshot(b"", [], [], [])
 
         def work() -> None:
-            nonlocal kept, lost
-            self._cells.count, kept, lost = restore(self._space, blob)
+            nonlocal found
+            found = restore(self._space, index, self._parts)
 
-        return self._watched(work) or {"kept": kept, "lost": lost}, b""
+        return self._watched(work) or _said(found), b""
 
     def _watched(self, work: Callable[[], None]) -> Message:
         self._space.put_right()
@@ -117,7 +129,7 @@ class Worker:
             self._cells.forget_printed()
         return {}
 
-    def _heard(self, message: Message, blob: bytes) -> None:
+    def _heard(self, message: Message, blob: bytearray) -> None:
         if message["t"] == "interrupt":
             self._hunt.stop(message["why"])
         else:
@@ -156,3 +168,7 @@ class Worker:
             with suppress(OSError, ValueError):  # a Mac knows them and keeps none
                 resource.setrlimit(kind, (most, most))
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def _said(found: Snapshot) -> Message:
+    return {"kept": found.kept, "lost": found.lost, "parts": found.parts}

@@ -1,6 +1,7 @@
 """Variables as bytes, each for itself: one that cannot be kept loses only itself.
 
-Functions refer to the names of the cells, not to copies of them. Whoever reads such
+Small ones stand together in one index; it names the parts in which large ones are, and
+only parts that are new are given away (`parts`). Functions refer to the names of the cells, not to copies of them. Whoever reads such
 bytes runs what they say: that is done in a worker only.
 """
 
@@ -10,9 +11,10 @@ import sys
 import types
 from collections.abc import Callable
 from json import JSONDecoder, JSONEncoder
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from refold.rlm.inside.hunt import Hunt, Stopped
+from refold.rlm.inside.parts import LARGE, Bytes, Form, Part, Parts
 from refold.rlm.inside.primitives import MODULE
 from refold.rlm.inside.space import Space, type_of
 from refold.rlm.inside.values import clean
@@ -28,67 +30,156 @@ class TooLarge(Exception):
     pass
 
 
-def keep(space: Space, count: int, hunt: Hunt) -> tuple[bytes, Pairs, Pairs]:
-    """The bytes, what is in them with its type, what is not with the reason."""
+class Snapshot(NamedTuple):
+    """`kept` with their types, `lost` with the reasons, the `parts` that it names."""
+
+    blob: bytes  # the index, with what is small
+    kept: Pairs
+    lost: Pairs
+    parts: list[str]
+
+
+def keep(
+    space: Space,
+    hunt: Hunt,
+    parts: Parts,
+    known: frozenset[str],
+    give: Callable[[str, bytes], None],
+) -> Snapshot:
+    """Gives away the parts that are not `known`."""
     _know_how(space)
-    kept, lost = Pairs(), Pairs()
-    pieces, sizes, total = list[bytes](), list[int](), 0
+    keeping = _Keeping(space, parts, known, give)
+    lost = Pairs()
     for name, value in space.variables():
         if why := hunt.why or _hopeless(value):
             lost.append((clean(name), why))
             continue
         try:
-            piece = _pickled(value, space, min(ONE, ALL - total))
+            keeping.take(name, value)
         except TooLarge:
-            mb = (ONE if ALL - total >= ONE else ALL) // 1024**2
-            what = "one variable" if ALL - total >= ONE else "all of them together"
+            whole = keeping.left >= ONE
+            mb = (ONE if whole else ALL) // 1024**2
+            what = "one variable" if whole else "all of them together"
             lost.append((clean(name), f"too large: {what} may have {mb} MB"))
         except Stopped:
             lost.append((clean(name), hunt.why))
         except BaseException as error:  # what code has made may raise anything
             lost.append((clean(name), _why(error, value)))
-        else:
-            kept.append((name, type_of(value)))
-            pieces.append(piece)
-            sizes.append(len(piece))
-            total += len(piece)
-    table = [[*pair, size] for pair, size in zip(kept, sizes, strict=True)]
-    head = JSONEncoder().encode({"cells": count, "variables": table}).encode()
-    found = b"".join([_HEADER.pack(len(head)), head, *pieces])
-    return found, [(clean(name), kind) for name, kind in kept], lost
+    named = list(keeping.named)
+    parts.forget_but(known.union(named))
+    return Snapshot(keeping.index, keeping.kept, lost, named)
 
 
-def restore(space: Space, variables: bytes) -> tuple[int, Pairs, Pairs]:
-    """Puts them in place of what is there. Gives the number of cells that ran, too.
-
-    Raises `ValueError` for what is no snapshot.
-    """
+def restore(space: Space, index: Bytes, parts: Parts) -> Snapshot:
+    """Puts them in place of what is there. Raises `ValueError` for what is no snapshot."""
     _know_how(space)
-    cells, pieces = _read(variables)
+    rows = _read(index)
     space.clear()
     kept, lost = Pairs(), Pairs()
-    for name, kind, piece in pieces:
+    for name, kind, piece in rows:
         try:
-            space.names[name] = _loaded(piece)
+            apart = isinstance(piece, Part)
+            space.names[name] = _of_part(piece, parts) if apart else _loaded(piece)
             kept.append((clean(name), clean(kind)))
         except BaseException as error:  # it runs code
             lost.append((clean(name), _said(error)))
-    return cells, kept, lost
+    parts.given.clear()
+    return Snapshot(b"", kept, lost, [])
 
 
-def _read(variables: bytes) -> tuple[int, list[tuple[str, str, bytes]]]:
+def put(space: Space, name: str, part: str, value: Bytes, parts: Parts) -> None:
+    """A variable that is handed in, as JSON. It is a part that is there already."""
+    parts.given[part] = value
     try:
-        (long,) = _HEADER.unpack_from(variables)
+        space.names[name] = _of_part(Part(part, "json", 0), parts)
+    finally:
+        parts.given.clear()
+
+
+class _Keeping:
+    """A snapshot on its way."""
+
+    def __init__(
+        self,
+        space: Space,
+        parts: Parts,
+        known: frozenset[str],
+        give: Callable[[str, bytes], None],
+    ) -> None:
+        self._space, self._parts, self._give = space, parts, give
+        self._there = set(known)
+        self.table, self._pieces = list[list[object]](), list[bytes]()
+        self.kept, self.named = Pairs(), dict[str, None]()
+        self.left = ALL
+
+    @property
+    def index(self) -> bytes:
+        head = JSONEncoder().encode({"variables": self.table}).encode()
+        return b"".join([_HEADER.pack(len(head)), head, *self._pieces])
+
+    def take(self, name: str, value: object) -> None:
+        self.table.append([name, type_of(value), *self._where(value)])
+        self.kept.append((clean(name), type_of(value)))
+
+    def _where(self, value: object) -> tuple[object, ...]:
+        """In the index, of so many bytes; or in which part, and in which form."""
+        part = self._parts.of(value)
+        if part is None or part.name not in self._there or part.size > self.left:
+            piece = _pickled(value, self._space, min(ONE, self.left))
+            if len(piece) <= LARGE:
+                self._pieces.append(piece)
+                self.left -= len(piece)
+                return (len(piece),)
+            part = self._apart(piece)
+            self._parts.remember(value, part)
+        self.named[part.name] = None
+        self.left -= part.size
+        return part.name, part.form
+
+    def _apart(self, piece: bytes) -> Part:
+        from hashlib import sha256
+
+        name = sha256(piece).hexdigest()
+        if name not in self._there:
+            self._give(name, piece)
+            self._there.add(name)
+        return Part(name, "pickle", len(piece))
+
+
+_Row = tuple[str, str, bytes | Part]
+
+
+def _read(index: Bytes) -> list[_Row]:
+    try:
+        (long,) = _HEADER.unpack_from(index)
         at = _HEADER.size + long
-        said = variables[_HEADER.size : at].decode()
+        said = index[_HEADER.size : at].decode()
         head = cast("dict[str, Any]", JSONDecoder().decode(said))
-        found = list[tuple[str, str, bytes]]()
-        for name, kind, size in head["variables"]:
-            found.append((str(name), str(kind), variables[at : at + size]))
-            at += size
-        return int(head["cells"]), found
+        found = list[_Row]()
+        for name, kind, where, *form in head["variables"]:
+            if form:
+                part = Part(str(where), cast("Form", form[0]), 0)
+                found.append((str(name), str(kind), part))
+            else:
+                found.append((str(name), str(kind), bytes(index[at : at + where])))
+                at += where
+        return found
     except Exception as error:  # whatever there is that is wrong with it
         raise ValueError(f"the snapshot could not be read ({_said(error)})") from error
+
+
+def _of_part(part: Part, parts: Parts) -> object:
+    """Two variables may be of one part, and are two objects afterwards."""
+    piece = parts.given.get(part.name)
+    if piece is None:
+        raise LookupError("what it was kept in is not there any more")
+    if part.form == "json":
+        value: object = JSONDecoder(strict=False).decode(piece.decode())
+        parts.remember(value, part._replace(size=0))
+    else:
+        value = _loaded(piece)
+        parts.remember(value, part._replace(size=len(piece)))
+    return value
 
 
 def _pickled(value: object, space: Space, most: int) -> bytes:
@@ -111,7 +202,7 @@ def _pickled(value: object, space: Space, most: int) -> bytes:
     return file.getvalue()
 
 
-def _loaded(piece: bytes) -> object:
+def _loaded(piece: Bytes) -> object:
     import pickle
 
     return pickle.loads(piece)

@@ -7,14 +7,14 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
+from refold.claims.checking import check
+from refold.claims.found import in_answer
+from refold.claims.seen import Seen, seen_in
+from refold.claims.today import Today
+from refold.claims.tree import records
 from refold.journal.home import Home
 from refold.journal.tree_files import entries_in
 from refold.place.files import DiskFiles
-from refold.rlm.claims import check
-from refold.rlm.claims_found import in_answer
-from refold.rlm.claims_seen import Seen, seen_in
-from refold.rlm.claims_today import Today
-from refold.rlm.claims_tree import records
 from refold.testing.scripted import Reply, ScriptedProvider
 from refold.values.claims import Checked, Claim
 

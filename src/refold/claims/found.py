@@ -28,6 +28,7 @@ _WRAPPED = ('""', "''", "``", "“”", "‘’", "«»")
 _A_CALL = re.compile(r"(?:child-\d+/)*(?:call-|c)\d+(?:\.\d+)*")
 _LINES = re.compile(r"[Ll]?(\d{1,7})(?:[-–—][Ll]?(\d{1,7}))?")
 _BEGINS = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
+_SPEAKS = re.compile(r'"evidence"', re.IGNORECASE)
 _MOST_BLOCKS = 500  # places in one answer that may begin JSON
 _MOST = 200_000  # values that are looked into
 UNREADABLE = "(the answer speaks of evidence in a form that cannot be read)"
@@ -35,14 +36,13 @@ UNREADABLE = "(the answer speaks of evidence in a form that cannot be read)"
 
 def in_answer(answer: str) -> tuple[Claim, ...]:
     """The claims of an answer, in their order."""
-    found = list[Claim]()
-    for value in _values(answer):
+    found, rest = list[Claim](), list[str]()
+    for value in _values(answer, rest):
         for item in _objects(value):
             if _key(item, "evidence") is not None:
                 found.append(_claim(item, len(found) + 1))
-    if not found and '"evidence"' in answer.casefold():
-        return (Claim(UNREADABLE),)
-    return tuple(dict.fromkeys(found))
+    unread = (Claim(UNREADABLE),) if _SPEAKS.search("".join(rest)) else ()
+    return tuple(dict.fromkeys((*found, *unread)))
 
 
 def evidence_in(given: object) -> tuple[Evidence, ...]:
@@ -74,24 +74,30 @@ def unwrapped(quote: str) -> str:
     return text
 
 
-def _values(answer: str) -> Iterator[object]:
-    """All that the answer is, if that is JSON; else whatever JSON stands in it."""
+def _values(answer: str, rest: list[str]) -> Iterator[object]:
+    """All that the answer is, if that is JSON; else whatever JSON stands in it.
+
+    `rest` is given what is none.
+    """
     try:
         yield msgspec.json.decode(answer)
         return
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         pass
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at, read = json.JSONDecoder(), 0, 0
     for _ in range(_MOST_BLOCKS):
         begins = _BEGINS.search(answer, at)
         if begins is None:
-            return
+            break
         at = begins.end()
         try:
-            value, at = decoder.raw_decode(answer, at - 1)
-            yield value
+            value, at = decoder.raw_decode(answer, begins.start())
         except (ValueError, RecursionError):  # no JSON after all
             continue
+        rest.append(answer[read : begins.start()])
+        read = at
+        yield value
+    rest.append(answer[read:])
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
@@ -116,7 +122,7 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
 def _claim(item: Mapping[str, Any], number: int) -> Claim:
     texts = (_key(item, name) for name in _LABELS)
     label = next((t for t in texts if isinstance(t, str) and t.strip()), f"claim {number}")
-    required = _key(item, "required") is True
+    required = _as_flag(_key(item, "required"))
     return Claim(label, evidence_in(_key(item, "evidence", "")), required)
 
 
@@ -141,6 +147,10 @@ def _from_map(item: Mapping[str, Any]) -> Evidence:
         texts["path"], texts["lines"] = _split_lines(texts["path"])
     changed, nothing = _key(item, "changed") is True, _key(item, "nothing") is True
     return Evidence(**texts, changed=changed, nothing=nothing)
+
+
+def _as_flag(value: object) -> bool:
+    return value is True or str(value).strip().casefold() in ("true", "yes", "1")
 
 
 def _as_text(value: object) -> str:

@@ -13,7 +13,9 @@ from re import compile as pattern
 import msgspec
 from msgspec import Struct, field
 
-from refold.journal.below import CallMade, ChildEnded
+from refold.claims.handed import handed
+from refold.claims.passages import Passage, numbered, passage
+from refold.journal.below import CallMade, ChildEnded, Handed
 from refold.journal.changes import merged
 from refold.journal.events import (
     Checkpointed,
@@ -25,7 +27,6 @@ from refold.journal.events import (
     Started,
 )
 from refold.place.names import escaped
-from refold.rlm.passages import Passage, numbered, passage
 from refold.values.messages import ToolCall
 from refold.values.shown import Diff, Output
 
@@ -43,6 +44,7 @@ class Record(Struct, frozen=True):
     entries: Sequence[Entry]
     name: str = ""  # "child-1/child-2"; "" is the session that is asked about
     blob: Callable[[str], bytes | None] = lambda _: None
+    damage: str = ""  # what is wrong with the next event; there may be more after it
 
 
 class Deed(Struct, frozen=True):
@@ -133,18 +135,28 @@ class _Gathering:
                 case Checkpointed(changed=changed):
                     doubtful = False
                     self._changes = merged(self._changes, changed)
-                case Settled(text=text, whole=whole) if text or whole:
-                    kept = record.blob(whole) if whole else None
-                    self._said.append(kept.decode(errors="replace") if kept else text)
-                case ChildEnded(text=text) if text:
-                    self._said.append(text)
                 case Ended() as end if end.call_id in calls:
                     begun.pop(end.call_id, None)
                     self._ended(calls[end.call_id], end, entry, record, directory)
                 case _:
-                    pass
+                    self._given(entry, record)
         self._doubtful = self._doubtful or doubtful
         self._deeds += begun.values()
+
+    def _given(self, entry: Entry, record: Record) -> None:
+        """What it was told by models and children, and handed in as material."""
+        match entry.event:
+            case Settled(text=text, whole=whole) if text or whole:
+                kept = record.blob(whole) if whole else None
+                self._said.append(kept.decode(errors="replace") if kept else text)
+            case ChildEnded(text=text) if text:
+                self._said.append(text)
+            case Handed() as given:
+                for path, sha256, shown, there in handed(given, record.blob):
+                    reading = Reading(sha256, shown, there)
+                    self._readings.append((path, reading, (entry.at, entry.seq)))
+            case _:
+                pass
 
     def all_of_it(self) -> Seen:
         readings = dict[str, tuple[Reading, ...]]()

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from refold.claims.seen import Record
 from refold.errors import JournalError
-from refold.journal.below import ChildBorn
+from refold.journal.below import ChildBorn, ChildEnded
 from refold.journal.blobs import Blobs
 from refold.journal.disk import Disk
 from refold.journal.events import Entry
 from refold.journal.home import CHILDREN
 from refold.journal.tree_files import entries_in
-from refold.rlm.claims_seen import Record
 
 _NAME = re.compile(r"child-\d{1,6}")
 _DEEPEST = 16
@@ -27,18 +27,28 @@ def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[Record
     found = [Record(entries, name, _blobs(path))]
     left = list(_born(path, entries, name))
     while left and len(found) < _MOST:
-        below, child = left.pop(0)
-        told, _ = entries_in(below)
-        found.append(Record(told, child, _blobs(below)))
+        below, child, known = left.pop(0)
+        if not below.is_dir():  # of a fork they lie elsewhere
+            continue
+        told, damage = entries_in(below, known)
+        found.append(Record(told, child, _blobs(below), damage))
         if child.count("/") < _DEEPEST:
             left += _born(below, told, child)
     return found
 
 
-def _born(path: Path, entries: Sequence[Entry], name: str) -> list[tuple[Path, str]]:
+def _born(
+    path: Path, entries: Sequence[Entry], name: str
+) -> list[tuple[Path, str, tuple[int, str]]]:
+    """Where each child lies, its name, and how its journal ended, if it has."""
+    ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
     children = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
     return [
-        (path / CHILDREN / child, f"{name}/{child}" if name else child)
+        (
+            path / CHILDREN / child,
+            f"{name}/{child}" if name else child,
+            ends.get(child, (0, "")),
+        )
         for child in dict.fromkeys(children)
         if _NAME.fullmatch(child)
     ]

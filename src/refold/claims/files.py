@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from refold.claims.found import unwrapped
+from refold.claims.passages import LEAST, Passage, Place, bare, passage, weight
+from refold.claims.seen import RUNS, Deed, Reading, Seen
+from refold.claims.today import Now, Today
 from refold.errors import ToolFailed
-from refold.rlm.claims_found import unwrapped
-from refold.rlm.claims_seen import RUNS, Deed, Reading, Seen
-from refold.rlm.claims_today import Now, Today
-from refold.rlm.passages import LEAST, Passage, Place, bare, passage, weight
 from refold.values.claims import Evidence, Finding
 
 _LINES = re.compile(r"(?:[Ll]ines?)?[Ll]?(\d{1,7})(?:[-–—:,]|\.\.)?(?:[Ll]?(\d{1,7}))?")

@@ -2,20 +2,20 @@
 
 No model is asked, and nothing is judged of what words mean: each piece of evidence is
 looked up where it says. All evidence of a claim has to hold; the worst decides. Who asks
-another agent to refute the rest is `claims_deep`.
+another agent to refute the rest is `deep`.
 """
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from refold.claims.calls import call_finding
+from refold.claims.files import file_finding
+from refold.claims.found import in_answer
+from refold.claims.seen import Seen
+from refold.claims.today import Today
 from refold.journal.events import Ended, Entry, TurnEnded, TurnStarted
 from refold.journal.fold import fold
-from refold.rlm.claims_calls import call_finding
-from refold.rlm.claims_files import file_finding
-from refold.rlm.claims_found import in_answer
-from refold.rlm.claims_seen import Seen
-from refold.rlm.claims_today import Today
 from refold.values.claims import Checked, Claim, Evidence, Finding, worst
 from refold.values.control import Claimed
 

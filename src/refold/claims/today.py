@@ -12,10 +12,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from refold.claims.passages import Passage, passage
 from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.place.port import AT_MOST, Files
-from refold.rlm.passages import Passage, passage
 from refold.tools.texts import written
 
 

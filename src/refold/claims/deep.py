@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.rlm.claims import finding_of
-from refold.rlm.claims_seen import Seen
-from refold.rlm.claims_today import Today
+from refold.claims.checking import finding_of
+from refold.claims.seen import Seen
+from refold.claims.today import Today
 from refold.values.claims import Checked, Evidence, Finding, worst
 from refold.values.schema import value_in
 

@@ -5,10 +5,13 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from refold.cli.main import main
-from tests.rlm.claimed import Past, session
+from refold.journal import codec
+from refold.journal.events import Entry
+from tests.claims.claimed import Past, session
 
 TEXT = "def login(user):\n    return user in KNOWN\n"
 GOOD = {"claim": "known users get in", "evidence": "a.py:2: return user in KNOWN"}
@@ -259,3 +262,47 @@ def test_a_second_look_lifts_nothing_that_has_changed(
     assert main(["verify", "--deep", "--strict", "--script", script]) == 5
 
     assert capsys.readouterr().out.startswith("stale ")
+
+
+def _changed(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b"KNOWN", b"OTHER"))
+
+
+def _rewritten(file: Path) -> None:
+    """By somebody who knows how the lines follow on each other."""
+    _changed(file)
+    head, lines = codec.Head(), list[bytes]()
+    for line in file.read_bytes().splitlines():
+        said = msgspec.json.decode(line)
+        event = codec.load(said["kind"], msgspec.Raw(msgspec.json.encode(said["data"])))
+        found = {name: said[name] for name in ("at", "epoch", "turn", "by", "cause")}
+        text, head = codec.encode(Entry(said["seq"], event, **found), head)
+        lines.append(text)
+    file.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
+
+
+@pytest.mark.parametrize("damage", [_changed, _rewritten, _cut])
+def test_the_journal_of_a_child_that_is_not_as_it_was_is_told(
+    tmp_path: Path,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], None],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(TEXT)
+    gives = [("task", '{"prompt": "Look.", "agent": "explore"}')]
+    reads = [("read_file", '{"path": "a.py"}')]
+    answer = json.dumps({"claims": [GOOD]})
+    past = session(tmp_path, home / "refold", gives, reads, "It is there.", answer)
+    assert main(["verify"]) == 0
+    capsys.readouterr()
+
+    damage(past.path / "children" / "child-1" / "events.jsonl")
+
+    assert main(["verify"]) == 1
+    assert "child-1/events.jsonl" in capsys.readouterr().err

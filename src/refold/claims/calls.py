@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from refold.rlm.claims_found import unwrapped
-from refold.rlm.claims_seen import RUNS, Deed, Seen
-from refold.rlm.claims_words import says
-from refold.rlm.passages import LEAST, bare, passage, weight
+from refold.claims.found import unwrapped
+from refold.claims.passages import LEAST, bare, passage, weight
+from refold.claims.seen import RUNS, Deed, Seen
+from refold.claims.shell import hides_failures, parts
+from refold.claims.words import says, tells_of_failure
 from refold.values.claims import Evidence, Finding, worst
 
 # What these print are words of an agent.
@@ -25,7 +26,6 @@ _NOTHING = {"grep": "Nothing was found.", "glob": "No file below "}
 _FOUND_NOTHING = (0, 1)  # how programs end that search
 _SMALL = 400  # characters of an output in which a short line says something
 _SAYING = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
-_OTHER_CHAINS = re.compile(r"[;|\n]")
 
 
 def call_finding(evidence: Evidence, claim: str, seen: Seen) -> Finding:
@@ -72,8 +72,7 @@ def _lines(deed: Deed) -> Iterator[str]:
     """How the call may be written as a line."""
     if line := " ".join(deed.command.split()):
         yield line
-        if not _OTHER_CHAINS.search(deed.command):
-            yield from (part.strip() for part in line.split("&&"))
+        yield from (" ".join(part.split()) for part in parts(deed.command))
         return
     values = [" ".join(str(v).split()) for v in deed.arguments.values() if v]
     lines = accumulate((deed.tool, *values), lambda line, value: f"{line} {value}")
@@ -101,7 +100,7 @@ def _held(deed: Deed, evidence: Evidence, claim: str, seen: Seen) -> Finding:
         findings.append(_printed(deed, evidence.quote, seen))
     elif not findings:
         findings.append(_only_run(deed, claim))
-    return worst(_passed(deed, claim), *findings)
+    return worst(_passed(deed, claim, quoted=bool(evidence.quote.strip())), *findings)
 
 
 def _failed(deed: Deed, evidence: Evidence) -> Finding:
@@ -174,11 +173,13 @@ def _ended(deed: Deed, code: int) -> Finding:
     return Finding("contradicted", _how(deed))
 
 
-def _passed(deed: Deed, claim: str) -> Finding:
-    """What a claim of success comes to where the command failed."""
+def _passed(deed: Deed, claim: str, *, quoted: bool) -> Finding:
+    """What a claim of success comes to where the command failed, or may have."""
     fine = Finding("supported", f"{deed.id} was run")
-    if deed.output is None or deed.code == 0:
+    if deed.output is None:
         return fine
+    if deed.code == 0:
+        return _hidden(deed, claim, quoted=quoted) or fine
     match says(claim):
         case "passes" if deed.code is None:
             return Finding("unknown", _how(deed))
@@ -188,6 +189,20 @@ def _passed(deed: Deed, claim: str) -> Finding:
             return Finding("unknown", f"{_how(deed)}, and the claim may mean either")
         case _:
             return fine
+
+
+def _hidden(deed: Deed, claim: str, *, quoted: bool) -> Finding | None:
+    """Of success that an exit code of 0 does not show: it may be that of another program."""
+    if says(claim) not in ("passes", "unclear") or not hides_failures(deed.command):
+        return None
+    if not quoted:
+        why = (
+            f"{deed.id} is a line whose exit code may hide a failure: quote what it printed"
+        )
+        return Finding("unknown", why)
+    if tells_of_failure(deed.text):
+        return Finding("unknown", f"{deed.id} printed of failures, too")
+    return None
 
 
 def _since(deed: Deed, claim: str, seen: Seen) -> Finding | None:

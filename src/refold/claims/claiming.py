@@ -26,10 +26,10 @@ class Checking:
         self, claims: Sequence[Claim], entries: Sequence[Entry]
     ) -> Sequence[Checked]:
         # Every start makes one of these, and few ever ask it.
-        from refold.rlm.claims import check
-        from refold.rlm.claims_seen import Record, seen_in
-        from refold.rlm.claims_today import Today
-        from refold.rlm.claims_tree import records
+        from refold.claims.checking import check
+        from refold.claims.seen import Record, seen_in
+        from refold.claims.today import Today
+        from refold.claims.tree import records
 
         told = records(self._path, entries) if self._path else [Record(entries)]
         return check(claims, seen_in(told), Today(self._files))

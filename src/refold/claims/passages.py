@@ -6,7 +6,7 @@ looked for as it stands.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -91,6 +91,18 @@ class Passage:
         )
 
 
+class _Later(Passage):
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._make = text
+
+    def __getattr__(self, name: str) -> object:
+        """Of what is not there yet; afterwards all of it is."""
+        if name not in ("_text", "_starts", "_numbers"):
+            raise AttributeError(name)
+        vars(self).update(vars(passage(self._make())))
+        return vars(self)[name]
+
+
 def numbered(rows: Iterable[tuple[int, str]]) -> Passage:
     """Of lines with their numbers, in their order; where one is missing is a gap."""
     pieces, starts, numbers = list[str](), list[int](), list[int]()
@@ -111,6 +123,11 @@ def numbered(rows: Iterable[tuple[int, str]]) -> Passage:
 def passage(text: str) -> Passage:
     """Of a whole text, LF alone."""
     return numbered(enumerate(text.split("\n"), 1))
+
+
+def later(text: Callable[[], str]) -> Passage:
+    """The same, made when somebody looks into it: of many, few are ever looked into."""
+    return _Later(text)
 
 
 def bare(quote: str) -> str:

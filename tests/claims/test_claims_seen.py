@@ -10,6 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
+from refold.claims.checking import check, told_in
+from refold.claims.found import UNREADABLE, in_answer
+from refold.claims.passages import Place, numbered
+from refold.claims.seen import Record, seen_in
+from refold.claims.today import Today
+from refold.claims.tree import records
+from refold.claims.words import says
 from refold.errors import ToolFailed
 from refold.journal.below import CallMade, ChildBorn
 from refold.journal.codec import Head, encode
@@ -25,13 +32,6 @@ from refold.journal.events import (
 )
 from refold.place.files import DiskFiles
 from refold.place.port import Real
-from refold.rlm.claims import check, told_in
-from refold.rlm.claims_found import UNREADABLE, in_answer
-from refold.rlm.claims_seen import Record, seen_in
-from refold.rlm.claims_today import Today
-from refold.rlm.claims_tree import records
-from refold.rlm.claims_words import says
-from refold.rlm.passages import Place, numbered
 from refold.values.claims import Checked, Claim, Evidence
 from refold.values.messages import Message, ToolCall
 from refold.values.shown import Output

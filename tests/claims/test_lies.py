@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from refold.values.claims import State
-from tests.rlm.claimed import APP, MOVED, NOTES, UTIL, Past, session
+from tests.claims.claimed import APP, MOVED, NOTES, UTIL, Past, session
 
 
 def call(tool: str, **arguments: object) -> list[tuple[str, str]]:

@@ -1,0 +1,152 @@
+"""The same model asked flat and by code, over the same folder: right or wrong, and what it read.
+
+    python -m bench.recursion [--model NAME] [--files 8] [--lines 200]
+
+Without a model a script stands in for one that answers every question right and writes
+programs as a good one would; then only what was read and the time say anything.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.table import show
+from refold.engine.spending import ANSWER
+from refold.journal import codec
+from refold.journal.events import Asked, Reserved
+
+PATIENCE = 900  # seconds for one question
+_PLACES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
+
+
+@dataclass(frozen=True)
+class Question:
+    name: str
+    asks: str
+    answer: str
+    program: str
+
+
+def material(folder: Path, files: int, lines: int) -> list[Question]:
+    """A log in some files. One line in all of them is of another kind."""
+    some = random.Random(7)
+    for number in range(files):
+        made = [
+            f"{some.choice(('INFO', 'WARN', 'ERROR'))} the pump of {some.choice(_PLACES)} at "
+            f"{some.randrange(999)}"
+            for _ in range(lines)
+        ]
+        if number == files * 2 // 3:
+            made[lines // 2] = "At noon the keeper said: the code of the gate is 7341."
+        (folder / f"day{number + 1:02}.log").write_text("\n".join(made) + "\n")
+    whole = "".join(file.read_text() for file in folder.iterdir())
+    return [
+        Question(
+            "needle",
+            "What is the code of the gate?",
+            "7341",
+            "import re\nfound = [m for t in context.values() for m in "
+            "re.findall(r'code of the gate is (\\d+)', t)]\nFINAL(found[0])",
+        ),
+        Question(
+            "count",
+            "How many lines begin with ERROR, in all files together?",
+            str(sum(line.startswith("ERROR") for line in whole.splitlines())),
+            "FINAL(sum(line.startswith('ERROR') for t in context.values() "
+            "for line in t.splitlines()))",
+        ),
+    ]
+
+
+def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, Any]:
+    """`refold rlm` as a person would call it; its document, and the seconds it took."""
+    command = [sys.executable, "-m", "refold", "rlm", question.asks]
+    command += ["--context", str(folder), way, "--json"]
+    with tempfile.TemporaryDirectory() as home:
+        if model:
+            command += ["-m", model]
+        else:
+            said = (
+                f"```python\n{question.program}\n```" if way == "--rlm" else question.answer
+            )
+            script = Path(home, "script.jsonl")
+            script.write_text(json.dumps({"text": said}) + "\n")
+            command += ["--script", str(script)]
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            env={**os.environ, "REFOLD_HOME": home},
+        )
+        read = _read(Path(home))
+    found: dict[str, Any] = json.loads(done.stdout) if done.stdout.strip() else {}
+    return {**found, "seconds": time.monotonic() - began, "read": read, "why": done.stderr}
+
+
+def _read(home: Path) -> int:
+    """Tokens that all models were told, by what was set aside for each call."""
+    told = 0
+    for journal in home.rglob("events.jsonl"):
+        for entry, _ in codec.decode(journal.read_bytes().splitlines()):
+            if isinstance(entry.event, Asked | Reserved):
+                told += max(0, entry.event.tokens - ANSWER)
+    return told
+
+
+def row(question: Question, way: str, found: Mapping[str, Any]) -> Sequence[object]:
+    right = question.answer in str(found.get("text", found.get("result", "")))
+    return (
+        f"{question.name} {way.removeprefix('--')}",
+        "right" if right else _why_not(found),
+        f"{found['read']:,}",
+        f"{found['seconds']:.1f} s",
+    )
+
+
+def _why_not(found: Mapping[str, Any]) -> str:
+    if "outcome" in found:
+        return f"wrong ({found['outcome']})"
+    return "none: " + (found["why"].strip().splitlines() or ["?"])[-1][:60]
+
+
+def report(model: str, files: int, lines: int) -> None:
+    with tempfile.TemporaryDirectory() as where:
+        folder = Path(where, "logs")
+        folder.mkdir()
+        questions = material(folder, files, lines)
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        rows = [
+            row(each, way, ask(each, way, folder, model))
+            for each in questions
+            for way in ("--flat", "--rlm")
+        ]
+    show(
+        f"{files} files, {size:,} bytes, {model or 'a script'}",
+        ["answer", "read (tokens)", "time"],
+        rows,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="", help="as provider/model; none: a script")
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--lines", type=int, default=200, help="of each file")
+    found = parser.parse_args()
+    report(found.model, found.files, found.lines)
+
+
+if __name__ == "__main__":
+    main()

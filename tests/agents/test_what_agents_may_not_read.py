@@ -1,0 +1,168 @@
+"""What an agent's own rules keep from being read: by whatever tool, and by all below it."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.journal.events import Ended
+from refold.testing.scripted import Line
+from tests.agents.families import Call, Household, called, events, give
+from tests.place.walled import needs_bubblewrap
+
+SECRET = "TOPSECRET"
+DENY = 'deny: ["Read(secrets/**)"]'
+OPEN = (
+    "for path in ('secrets/k.txt', 'plain.txt'):\n"
+    "    try: print(open(path).read())\n"
+    "    except OSError as error: print(error)"
+)
+# Programs that no rule can see through.
+ONE, OTHER = (
+    f"python3 -c \"print(open('{first}' + '{last}').read())\""
+    for first, last in (("secr", "ets/k.txt"), ("pla", "in.txt"))
+)
+BY_TOOLS: Sequence[Call] = (
+    called("read_file", path="secrets/k.txt"),
+    called("grep", pattern=SECRET, path="."),
+    called("grep", pattern=SECRET, path="secrets"),
+    called("edit_file", path="secrets/k.txt", old="TOPSECRETS", new="x"),
+    called("bash", command="cat secrets/k.txt"),
+    called("bash", command="cat secr*/k.txt"),
+)
+IN_WALLS: Sequence[Call] = (
+    called("bash", command=f"{OTHER}; {ONE}"),
+    called("python", code=OPEN),
+)
+
+
+def write(root: Path, name: str, fields: str) -> None:
+    folder = root / "home" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"---\ndescription: For tests.\n{fields}\n---\nDo it.\n"
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def household(root: Path, calls: Sequence[Call], below: int, **more: Any) -> Household:
+    """Who makes these calls is so many levels below the agent `shy`, which you talk to."""
+    secret = root / "work" / "secrets" / "k.txt"
+    secret.parent.mkdir(parents=True)
+    secret.write_text(f"{SECRET}\n", encoding="utf-8")
+    (root / "work" / "plain.txt").write_text("PLAIN, and no TOP", encoding="utf-8")
+    work: list[Line] = [[call] for call in calls]
+    scripts: dict[str, list[Line]] = {
+        name: [[give(f"task {n + 1}")], "Done."]
+        for n, name in enumerate(("", "task 1", "task 2")[:below])
+    }
+    scripts[f"task {below}" if below else ""] = [*work, "Done."]
+    settings = {"agent": "shy", "memory": False, **more}
+    return Household(root, scripts, mode="bypass", settings=settings)
+
+
+def heard(house: Household, below: int) -> list[str]:
+    """What the calls of that one came to."""
+    house.run("Go.")
+    (session,) = os.listdir(house.home / "sessions")
+    address = "/".join(("root", *["child-1"] * below))
+    return [event.text for event in events(house.nodes(session)[address], Ended)]
+
+
+@pytest.mark.parametrize("below", [0, 1, 2])
+def test_no_tool_reads_what_the_rules_of_an_agent_deny(tmp_path: Path, below: int) -> None:
+    write(tmp_path, "shy", DENY)
+
+    said = heard(household(tmp_path, BY_TOOLS, below), below)
+
+    assert len(said) == len(BY_TOOLS)
+    assert not [text for text in said if f"{SECRET}\n" in text or f" {SECRET}" in text]
+
+
+@pytest.mark.parametrize("below", [0, 1, 2])
+def test_no_command_and_no_python_does(tmp_path: Path, below: int) -> None:
+    needs_bubblewrap()
+    write(tmp_path, "shy", DENY)
+
+    said = heard(household(tmp_path, IN_WALLS, below), below)
+
+    assert not [text for text in said if SECRET in text]
+    assert len(said) == len(IN_WALLS)
+    assert ["PLAIN" in text for text in said] == [True, True]
+
+
+def test_a_child_adds_what_it_may_not_read_itself(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    write(tmp_path, "shy", 'deny: ["Read(plain.txt)"]')
+    write(tmp_path, "code2", DENY)
+    household(tmp_path, (), 0)
+    scripts: dict[str, Sequence[Line]] = {
+        "": [[give("task", "code2")], "Done."],
+        "task": [[called("python", code=OPEN)], [called("grep", pattern="TOP")], "Done."],
+    }
+    house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
+
+    said = heard(house, 1)
+
+    assert not [text for text in said if SECRET in text or "PLAIN" in text]
+
+
+def test_a_child_that_works_by_code_does_not_either(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    write(tmp_path, "shy", DENY)
+    household(tmp_path, (), 0)
+    code = f"```python\n{OPEN}\nprint(grep('TOP'))\n```"
+    scripts: dict[str, Sequence[Line]] = {
+        "": [[give("task", "rlm")], "Done."],
+        "task": [code, "```python\nFINAL(1)\n```"],
+    }
+    house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
+
+    said = heard(house, 1)
+
+    assert not [text for text in said if SECRET in text]
+    assert [text for text in said if "PLAIN" in text]
+
+
+def test_no_folder_can_be_renamed_to_get_at_it(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    write(tmp_path, "shy", 'deny: ["Read(secrets/k.txt)"]')
+    rename = "python3 -c \"import os; os.rename('secr' + 'ets', 'others')\""
+    calls = (called("bash", command=rename), called("read_file", path="others/k.txt"))
+
+    renamed, read = heard(household(tmp_path, calls, 0), 0)
+
+    assert "busy" in renamed
+    assert SECRET not in read
+    assert (tmp_path / "work" / "secrets" / "k.txt").exists()
+
+
+def test_nor_is_it_read_from_a_working_tree_beside(tmp_path: Path) -> None:
+    write(tmp_path, "shy", DENY)
+    household(tmp_path, (), 0)
+    work = tmp_path / "work"
+    git = ("git", "-C", str(work), "-c", "user.name=a", "-c", "user.email=a@b")
+    for order in (("init", "-q"), ("add", "plain.txt"), ("commit", "-q", "-m", "first")):
+        subprocess.run((*git, *order), check=True)
+    read = called("read_file", path=str(work / "secrets" / "k.txt"))
+    search = called("grep", pattern=SECRET, path=str(work))
+    scripts: dict[str, Sequence[Line]] = {
+        "": [[give("task", worktree=True)], "Done."],
+        "task": [[read], [search], [called("read_file", path="plain.txt")], "Done."],
+    }
+    house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
+
+    said = heard(house, 1)
+
+    assert not [text for text in said if f"{SECRET}\n" in text or f" {SECRET}" in text]
+    assert "PLAIN" in said[2]
+
+
+def test_nobody_else_is_kept_from_it(tmp_path: Path) -> None:
+    write(tmp_path, "shy", DENY)
+
+    said = heard(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
+
+    assert len(said) == len(BY_TOOLS) + len(IN_WALLS)
+    assert all(SECRET in text for text in said)

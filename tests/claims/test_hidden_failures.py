@@ -1,0 +1,89 @@
+"""A claim of success is not borne out by a line that may hide a failure, or by one never run."""
+
+import pytest
+
+from refold.claims.calls import call_finding
+from refold.claims.found import in_answer
+from refold.claims.seen import Deed, Seen
+from refold.values.claims import Evidence, State
+from refold.values.shown import Output
+
+FAILED = "1 failed, 2 passed in 0.10s"
+
+
+def verdict(
+    command: str, printed: str, code: int, call: str, claim: str, quote: str
+) -> State:
+    deed = Deed(
+        "call-1",
+        "bash",
+        {"command": command},
+        (1.0, 1),
+        "done",
+        printed,
+        output=Output(command, printed, code),
+    )
+    return call_finding(Evidence(call=call, quote=quote), claim, Seen(deeds=(deed,))).state
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest -q | tail -1",
+        "pytest -q || true",
+        "pytest -q; true",
+        "pytest -q &",
+        "! pytest -q",
+        "sh -c 'pytest -q; true'",
+    ],
+)
+def test_an_exit_code_of_nought_that_may_be_of_another_program_is_no_success(
+    command: str,
+) -> None:
+    def said(printed: str, quote: str) -> State:
+        return verdict(command, printed, 0, command, "all tests pass", quote)
+
+    assert said(FAILED, "") == "unknown"
+    assert said(FAILED, "2 passed in 0.10s") == "unknown"
+    assert said("12 passed, 0 failed in 3.10s", "12 passed, 0 failed") == "supported"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ['echo "x && pytest -q && y"', "echo 'x && pytest -q && y'", "true # && pytest -q"],
+)
+def test_a_command_that_only_stands_in_the_words_of_another_was_not_run(
+    command: str,
+) -> None:
+    found = verdict(command, "x && pytest -q && y", 0, "pytest -q", "all tests pass", "")
+
+    assert found == "unknown"
+
+
+def test_each_command_of_a_plain_chain_was_run() -> None:
+    command = 'cd src && grep -rn "a && b" . && pytest -q 2>&1'
+
+    for call in ("pytest -q 2>&1", 'grep -rn "a && b" .'):
+        assert verdict(command, "12 passed", 0, call, "all tests pass", "") == "supported"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    ["12 passed, 0 failed", "the whole suite is OK", "the shop works", "3 runs, no errors"],
+)
+def test_success_in_other_words_is_not_borne_out_by_a_failure(claim: str) -> None:
+    found = verdict(
+        "pytest -q", "1 failed, 12 passed, 0 failed", 1, "pytest -q", claim, "12 passed"
+    )
+
+    assert found in ("unknown", "contradicted")
+
+
+def test_what_cannot_be_read_beside_a_claim_that_can_is_not_left_out() -> None:
+    good = '{"claim": "a", "evidence": "x.py: some words", "required": "true"}'
+    found = in_answer(f'{good} and {{"claim": "b", "evidence": {{"call": "pytest",}}}}')
+
+    assert [(claim.required, bool(claim.evidence)) for claim in found] == [
+        (True, True),
+        (False, False),
+    ]

@@ -1,0 +1,46 @@
+"""What a model says gives no orders to a screen, and is told a program as it is."""
+
+import io
+import sys
+
+import pytest
+
+from refold.cli.out import answer, ended
+
+SAID = "red \x1b[31m\x9b2J \u202eturned\u2028 日本語\n"
+
+
+class Out(io.TextIOWrapper):
+    def __init__(self, *, screen: bool) -> None:
+        super().__init__(io.BytesIO())
+        self._screen = screen
+
+    def isatty(self) -> bool:
+        return self._screen
+
+
+@pytest.mark.parametrize(
+    ("screen", "shown"),
+    [
+        (True, "red \\x1b[31m\\x9b2J \\u202eturned\\u2028 日本語\n"),
+        (False, SAID),
+    ],
+)
+def test_an_answer_is_made_harmless_on_a_screen_alone(
+    monkeypatch: pytest.MonkeyPatch, shown: str, *, screen: bool
+) -> None:
+    out = Out(screen=screen)
+    monkeypatch.setattr(sys, "stdout", out)
+
+    answer(SAID)
+
+    assert isinstance(out.buffer, io.BytesIO)
+    assert out.buffer.getvalue().decode() == shown
+
+
+def test_why_there_is_no_answer_is_told_on_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended("failed", "no\x1b[2J\nway")
+
+    assert capsys.readouterr().err == "refold: failed: no\\x1b[2J\\nway\n"

@@ -1,0 +1,95 @@
+"""A real small model and `refold rlm`, flat and by code. Skipped where there is no model file.
+
+The smallest model is there to show that it ends well, whatever it says; the one of 1.5
+billion parameters has to be right.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.provider.local.install import runtime_is_here
+from refold.provider.local.models import find
+from refold.provider.local.shelf import Shelf, default_directory
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
+REFOLD = Path(sys.executable).with_name("refold")
+SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SMALLEST, LARGER = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
+ASKS = "What is the code of the new safe?"
+FILLS = "The team met and went through the open points one after the other. " * 30
+ENDED = {"final": 0, "answered": 0, "stuck": 2, "step_limit": 2}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for n in range(1, 7):
+        told = "The code of the new safe is Quartz-77.\n" if n == 4 else ""
+        (tmp_path / f"week-{n}.txt").write_text(f"Report of week {n}\n\n{FILLS}\n{told}")
+    return tmp_path
+
+
+def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
+    """The document of `refold rlm --json`, whose session has to be sound."""
+    model = find(name)
+    if not runtime_is_here():
+        pytest.skip("xllamacpp is not installed")
+    if not SHELF.holds(model):
+        pytest.skip(
+            f"optional: {model.file} is not in {SHELF.directory} "
+            f"(refold local install --model {name}, or REFOLD_MODELS)"
+        )
+    environ = {**os.environ, "REFOLD_MODELS": str(SHELF.directory)}
+    done = subprocess.run(
+        [
+            *(REFOLD, "rlm", ASKS, "--context", ".", way, "--json"),
+            *("-m", f"local/{name}", "--timeout", "400"),
+        ],
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert done.returncode == ENDED[found["outcome"]], done.stderr
+    again = subprocess.run(
+        [REFOLD, "replay", found["session_id"], "--run"],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (again.returncode, "all agree" in again.stdout) == (0, True), again
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "flag", "way"),
+    [
+        (SMALLEST, "--flat", "flat"),
+        (SMALLEST, "--rlm", "recursive"),
+        (LARGER, "--flat", "flat"),
+    ],
+)
+def test_it_comes_to_an_end(folder: Path, model: str, flag: str, way: str) -> None:
+    found = asked(model, folder, flag)
+
+    assert found["route"]["way"] == way
+    assert found["steps"] >= 1
+    assert found["usage"]["output"] > 0
+    assert found["text"].strip() or found["reason"]
+
+
+def test_a_larger_one_finds_a_needle_by_code(folder: Path) -> None:
+    found = asked(LARGER, folder, "--rlm")
+
+    assert "Quartz-77" in found["text"], found

@@ -1,0 +1,50 @@
+"""A model whose code fails in the same way over and over is stopped; one that works is not."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from acting_by_code import POLICIES, Leaf, Told, coded
+
+from refold.engine.policies.stuck import not_stuck
+from refold.journal.fold import View
+from refold.testing.scripted import ScriptedProvider
+from tests.place.walled import needs_bubblewrap
+from tests.rlm.walled_python import workers
+
+STEPS = 12
+RULES = (*POLICIES[:2], *not_stuck(), *POLICIES[2:])
+
+
+def ran(place: Path, answers: Iterable[str]) -> View:
+    needs_bubblewrap()
+    with workers(place) as real:
+        model = ScriptedProvider(*answers, coded("FINAL(1)"))
+        return Told(model, Leaf(str), workers=real, policies=RULES).run()
+
+
+def test_the_same_failing_cell_is_stopped(tmp_path: Path) -> None:
+    cell = (
+        "class P: pass\ndef half(p): return p / 2\n"
+        "import time; start = time.perf_counter()\n"
+        "print(P(), f'{time.perf_counter() - start:.6f} s')\nhalf(\nP())"
+    )
+
+    view = ran(tmp_path, (coded(f"{cell}  # {'again ' * n}") for n in range(STEPS)))
+
+    assert (view.turn.outcome, view.turn.steps) == ("stuck", 4)
+    assert view.turn.reason == "python failed 4 times with the same error"
+
+
+def test_code_that_cannot_be_read_is_stopped_too(tmp_path: Path) -> None:
+    view = ran(tmp_path, [coded("x = 1", "x = (1,")] * STEPS)
+
+    assert (view.turn.outcome, view.turn.steps) == ("stuck", 4)
+
+
+def test_honest_work_on_many_things_is_not(tmp_path: Path) -> None:
+    mended = [coded(f"data = {{'key {n}': 1}}\ndata['key']['{n}']") for n in range(STEPS)]
+    batches = [coded("n = globals().get('n', 0) + 1\nn")] * STEPS
+
+    view = ran(tmp_path, [*mended, *batches])
+
+    assert (view.turn.outcome, view.turn.steps) == ("final", 2 * STEPS + 1)

@@ -1,0 +1,130 @@
+"""Large variables are kept once, and as they are: as long as they stay so, nothing moves."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.rlm.port import Kept, Variables, WorkerLost
+from tests.place.walled import needs_bubblewrap
+from tests.rlm.walled_python import Session, python, using
+
+LARGE = 300_000
+
+
+@pytest.fixture(autouse=True)
+def _walls() -> None:
+    needs_bubblewrap()
+
+
+async def kept(session: Session) -> Variables:
+    return (await session.keep())[0]
+
+
+def test_what_was_handed_in_is_never_made_into_bytes(tmp_path: Path) -> None:
+    async def use(session: Session) -> None:
+        await session.put("context", {"a": "x" * LARGE, "b": "ü"})
+        await session.put("small", "s")
+        await session.cell("same = context['a']; n = 1")
+
+        first = await kept(session)
+        await session.cell("n = 2")
+        second = await kept(session)
+
+        (handed, text) = first.parts
+        assert set(first.new) == {text}  # that text alone, which was in the dictionary
+        assert handed in session.disk
+        assert (second.parts, second.new) == (first.parts, {})
+        assert len(first.index) < 1_000
+
+    using(tmp_path / "ws", use)
+
+
+CHANGES = (
+    ("a = 'a' * 300_000", "a = 'a' * 299_999 + 'b'"),
+    ("b = b'b' * 300_000", "b = b'c' * 300_000"),
+    ("c = ['c' * 300_000, 'b']", "c[1] = 'c'"),
+    ("d = {'k': 'd' * 300_000, 'l': 'b'}", "d['m'] = d.pop('k')"),
+    ("e = {'k': 'e' * 300_000, 'l': 'b'}", "e = dict(reversed(e.items()))"),
+    ("f = ('f' * 300_000,)", "f = list(f)"),
+    ("g = ['g' * 300_000]", "g = [b'g' * 300_000]"),
+    ("h = ['h' * 300_000, [1]]", "h[1].append(2)"),
+    ("i = {1: 'i' * 300_000}", "i = {True: i[1]}"),
+    ("j = bytearray(300_000)", "j[7] = 1"),
+)
+HASHED = (
+    "[hashlib.sha256(repr(x).encode()).hexdigest() for x in (a, b, c, d, e, f, g, h, i, j)]"
+)
+
+
+def test_what_was_changed_comes_back_as_it_was_last(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with python(tmp_path / "ws") as session:
+            await session.cell(
+                "\n".join(["import hashlib", *(made for made, _ in CHANGES)])
+            )
+            before = await kept(session)
+            await session.cell("\n".join(changed for _, changed in CHANGES))
+            after = await kept(session)
+            said = await session.text(HASHED)
+            again = await kept(session)
+            disk = session.disk
+        async with python(tmp_path / "ws") as session:
+            await session.restore(after, disk)
+            found = await session.text(HASHED)
+            restored = await kept(session)
+        assert (len(before.new), len(after.new)) == (len(CHANGES), len(CHANGES))
+        assert again == Variables(after.index, after.parts)
+        assert found == said
+        assert restored.new == {}
+
+    anyio.run(main)
+
+
+def test_a_part_that_is_missing_loses_only_what_it_holds(tmp_path: Path) -> None:
+    async def use(session: Session) -> None:
+        await session.cell("x = 'a' * 300_000; n = 1")
+        variables, found = await session.keep()
+        session.disk.clear()
+
+        assert await session.restore(variables, {}) == Kept(
+            (("n", "int"),),
+            (("x", "LookupError: what it was kept in is not there any more"),),
+        )
+        assert dict(found.kept) == {"x": "str", "n": "int"}
+
+    using(tmp_path / "ws", use)
+
+
+def test_the_same_error_of_the_same_code_is_the_same_text(tmp_path: Path) -> None:
+    async def use(session: Session) -> None:
+        for code in (
+            "1 / 0",
+            "x = (1,",
+            "def f(): return 1 / 0\nf()",
+            "import json\njson.loads('{')",
+        ):
+            assert await session.text(code) == await session.text(code)
+
+    using(tmp_path / "ws", use)
+
+
+def test_code_cannot_ask_for_other_blobs_by_naming_them(tmp_path: Path) -> None:
+    other = "0" * 64
+    code = (
+        "import gc\n"
+        "kinds = [one for one in gc.get_objects() if isinstance(one, type)]\n"
+        "keeping = next(one for one in kinds if one.__name__ == '_Keeping')\n"
+        "def where(self, value):\n"
+        f"    self.named['{other}'] = None\n"
+        f"    return '{other}', 'pickle'\n"
+        "keeping._where = where\n"
+        "del kinds, keeping"
+    )
+
+    async def use(session: Session) -> None:
+        assert await session.text(code) == ""
+        with pytest.raises(WorkerLost, match="named a part that nobody has"):
+            await session.keep()
+
+    using(tmp_path / "ws", use)
