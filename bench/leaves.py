@@ -18,6 +18,7 @@ from bench import table
 from refold.agents.profile import Leash
 from refold.engine.world import Aide, World
 from refold.journal.home import Home
+from refold.journal.talk import Talk
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.rlm.leaves import Leaves
 from refold.rlm.question import Question
@@ -79,7 +80,10 @@ async def _asking(batches: Sequence[int]) -> float:
     with tempfile.TemporaryDirectory() as home:
         record = Recorder(Home(Path(home)).store("bench"))
         await record.open()
-        leaves, within = Leaves(record, lambda: world, leash, Rate()), Within("call-0", "")
+        leaves, within = (
+            Leaves(record, lambda: world, leash, Rate()),
+            Within("call-0", Talk()),
+        )
         began = time.perf_counter()
         for batch in batches:
             asked = [Question(f"text {n}", "Is it?") for n in range(batch)]
