@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-_FIRST, _AGAIN = 0.1, 0.005  # seconds
+_FIRST, _AGAIN, _LONGEST = 0.1, 0.005, 1.0  # seconds
 _COMING = 10  # more than can come at a time
 
 
@@ -42,22 +42,31 @@ class Hunt:
         finally:
             self._end()
 
-    def stop(self, why: str, *, first: float = 0.0, again: float = 0.25) -> None:
-        """From any thread. A cell that is being stopped already is stopped for that."""
+    def stop(
+        self, why: str, *, again: float = 0.25, leaves: threading.Event | None = None
+    ) -> None:
+        """From any thread. A cell that is being stopped already is stopped for that.
+
+        With `leaves`, the code is about to stop by itself, and has a moment from then on.
+        """
         with self._lock:
             if not self._running or self.why:
                 return
             self.why = why
         threading.Thread(
-            target=self._hunt, args=(self._cell, first, again), daemon=True
+            target=self._hunt, args=(self._cell, again, leaves), daemon=True
         ).start()
 
     def stop_after_all(self, why: str) -> None:
         """The calling thread ends its work now, and soon the cell does."""
-        here = threading.get_ident() == self._main
-        self.stop(why, first=_FIRST if here else 0.0, again=_AGAIN)
-        if here:
-            _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
+        if threading.get_ident() != self._main:
+            self.stop(why, again=_AGAIN)
+            raise Stopped(why)
+        leaves = threading.Event()
+        _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
+        # Nothing is to come up before: code that catches it would come further than a line.
+        self.stop(why, again=_AGAIN, leaves=leaves)
+        leaves.set()
         raise Stopped(why)
 
     def check(self) -> None:
@@ -67,11 +76,13 @@ class Hunt:
     def _signalled(self, *_: object) -> None:
         self.check()
 
-    def _hunt(self, cell: int, first: float, again: float) -> None:
+    def _hunt(self, cell: int, again: float, leaves: threading.Event | None) -> None:
         import ctypes
 
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        time.sleep(first)
+        if leaves is not None:
+            leaves.wait(_LONGEST)
+            time.sleep(_FIRST)
         turn = 0
         while True:
             with self._lock:
