@@ -210,8 +210,6 @@ class _Watch:
         found = over(self.limits, self._pids(), self._disks, disks)
         if crowd and not found:
             signal_group(self._group, signal.SIGCONT)
-            # It was others, and they may stay as long as this command.
-            self._threads = threads()
         return found
 
     def computed(self) -> float:
