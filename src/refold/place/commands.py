@@ -100,10 +100,11 @@ class ShellCommands:
                 with anyio.move_on_after(seconds):
                     stopped = await _until_ended(watch, output, order.given.used)
                     ended = not stopped
-                    with anyio.move_on_after(0 if stopped else _LAST_WORDS):
+                    with anyio.move_on_after(0 if stopped else _LAST_WORDS) as last:
                         await output.to_the_end()
-                    if ended and watch.crowded():
-                        # A shell that has ended may have left a crowd behind.
+                    if ended and (last.cancelled_caught or watch.crowded()):
+                        # A shell that has ended may have left a crowd behind, and another
+                        # that is just going may hide how many came up.
                         stopped += filter(None, [await to_thread.run_sync(watch.over)])
                         ended = not stopped
             finally:

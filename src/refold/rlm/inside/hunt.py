@@ -15,7 +15,7 @@ _COMING = 10  # more than can come at a time
 
 
 class Stopped(SystemExit):
-    """The cell is to end. It is no error; and of this kind threads end without a word."""
+    """The cell is to end. It is no error."""
 
 
 class Hunt:
@@ -24,8 +24,10 @@ class Hunt:
     def __init__(self) -> None:
         self.why = ""
         self._running, self._lock = False, threading.Lock()
+        self._leaving = False  # a plain flag: taking it back must call nothing
         self._cell = 0
         self._main = threading.main_thread().ident or 0
+        threading.excepthook = _without_a_word
 
     @property
     def running(self) -> bool:
@@ -35,38 +37,35 @@ class Hunt:
         """Do the work, up to its end or to where it is stopped. Raises what it raises."""
         signal.signal(signal.SIGINT, self._signalled)
         with self._lock:
-            self.why, self._running = "", True
+            self.why, self._running, self._leaving = "", True, False
             self._cell += 1
         try:
             work()
         finally:
             self._end()
 
-    def stop(
-        self, why: str, *, again: float = 0.25, leaves: threading.Event | None = None
-    ) -> None:
-        """From any thread. A cell that is being stopped already is stopped for that.
-
-        With `leaves`, the code is about to stop by itself, and has a moment from then on.
-        """
+    def stop(self, why: str, *, again: float = 0.25) -> None:
+        """From any thread. A cell that is being stopped already is stopped for that."""
         with self._lock:
             if not self._running or self.why:
                 return
             self.why = why
-        threading.Thread(
-            target=self._hunt, args=(self._cell, again, leaves), daemon=True
-        ).start()
+        threading.Thread(target=self._hunt, args=(self._cell, again), daemon=True).start()
 
-    def stop_after_all(self, why: str) -> None:
+    def about_to_leave(self, why: str) -> None:
+        """The calling thread will call `leave`. Until then no exception comes up in it.
+
+        Code that caught one before the trace stands could go on as if nothing had been.
+        """
+        if threading.get_ident() == self._main:
+            self._leaving = True
+            _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
+
+    def leave(self, why: str) -> None:
         """The calling thread ends its work now, and soon the cell does."""
-        if threading.get_ident() != self._main:
-            self.stop(why, again=_AGAIN)
-            raise Stopped(why)
-        leaves = threading.Event()
-        _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
-        # Nothing is to come up before: code that catches it would come further than a line.
-        self.stop(why, again=_AGAIN, leaves=leaves)
-        leaves.set()
+        self.stop(why, again=_AGAIN)
+        if threading.get_ident() == self._main:
+            self._leaving = False
         raise Stopped(why)
 
     def check(self) -> None:
@@ -74,17 +73,16 @@ class Hunt:
             raise Stopped(self.why)
 
     def _signalled(self, *_: object) -> None:
-        self.check()
+        if not self._leaving:
+            self.check()
 
-    def _hunt(self, cell: int, again: float, leaves: threading.Event | None) -> None:
+    def _hunt(self, cell: int, again: float) -> None:
         import ctypes
 
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        if leaves is not None:
-            leaves.wait(_LONGEST)
-            time.sleep(_FIRST)
         turn = 0
         while True:
+            self._let_leave()
             with self._lock:
                 if not self._running or cell != self._cell:
                     return
@@ -96,6 +94,16 @@ class Hunt:
                     raise_in(ctypes.c_ulong(self._main), ctypes.py_object(Stopped))
             turn += 1
             time.sleep(again)
+
+    def _let_leave(self) -> None:
+        """One that is about to stop by itself has a moment for it, and no more."""
+        if not self._leaving:
+            return
+        until = time.monotonic() + _LONGEST
+        while self._leaving and time.monotonic() < until:
+            time.sleep(_AGAIN)
+        self._leaving = False
+        time.sleep(_FIRST)
 
     def _end(self) -> None:
         sys.settrace(None)
@@ -109,6 +117,12 @@ class Hunt:
                     pass
             except Stopped:
                 continue
+
+
+def _without_a_word(ended: threading.ExceptHookArgs) -> None:
+    """Python itself is silent about `SystemExit` only, not about kinds of it."""
+    if not issubclass(ended.exc_type, SystemExit):
+        threading.__excepthook__(ended)
 
 
 def _raise_at_next_line(frame: FrameType | None, why: str) -> None:

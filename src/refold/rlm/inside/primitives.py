@@ -16,6 +16,7 @@ from refold.rlm.inside.observe import Listing, sized
 from refold.rlm.inside.values import Failed, Values
 
 MODULE = "refold_worker"
+_FINAL = "FINAL was called"
 
 # Each with its parameters, and how many of them there must be.
 _PRIMITIVES: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -48,10 +49,12 @@ class Final:
         said = self._values.to_json(value)
         with self._lock:
             first, self.given = not self.given, True
+        # The host tells the cell to stop as soon as it hears of it.
+        self._hunt.about_to_leave(_FINAL)
         if first:
             # Recorded before anything in the code can have a say in it.
             self._link.send_now({"t": "final", "value": said, "text": self._told()})
-        self._hunt.stop_after_all("FINAL was called")
+        self._hunt.leave(_FINAL)
 
 
 def reserved(
