@@ -5,7 +5,6 @@ that the front of what is sent stays as it is. Part of the hall.
 """
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -33,9 +32,6 @@ from refold.session.recorder import Recorder
 from refold.supplies import Around, Hall, Supplies
 from refold.values.tools import Effect
 from refold.views.briefing import differs
-
-if TYPE_CHECKING:
-    pass
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session is not there any more: main works instead"

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from refold.rlm.host import PARAMETERS
+from refold.rlm.inside.signatures import PRIMITIVES
 from refold.rlm.port import (
     Cell,
     Host,
@@ -92,13 +92,14 @@ class InProcess:
         def die(why: str) -> None:
             raise WorkerLost(why)
 
+        primitives = {name: each.parameters for name, each in PRIMITIVES.items()}
         return {
             "FINAL": final,
             "die": die,
             "HostFailed": HostFailed,
             **{
                 name: _function(name, takes, host)
-                for name, takes in {**PARAMETERS, **self._functions}.items()
+                for name, takes in {**primitives, **self._functions}.items()
             },
         }
 

@@ -8,7 +8,6 @@ of them, no pipe is waited for, and nothing large is taken in. What the fields m
 
 import os
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,14 +17,12 @@ from refold.agents.definition import Defined, Wrong, defined
 from refold.agents.profile import Profile
 from refold.errors import ToolFailed
 from refold.place.names import escaped
-from refold.skills.discovery import content_of
+from refold.skills.folders import content_of, listed
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
 from refold.skills.places import Place
-from refold.values.below import below
 
 LARGEST = 64 * 1024  # bytes of one file
 MOST = 100  # agents of one folder
-_MOST_NAMES = 1_000  # that are looked at in one folder
 _END = ".md"
 _PROMPT, _META, _TOOLS = (
     "system_prompt.md",
@@ -97,27 +94,13 @@ def _sources(places: Iterable[Place], problems: list[str]) -> Iterator[_Source]:
 
 def _names(real: str, place: Place, problems: list[str]) -> list[tuple[str, bool]]:
     """Names in a folder, sorted, with whether each is a folder."""
-    called = escaped(place.called)
-    try:
-        with os.scandir(real) as entries:
-            if place.bound and not below(real, place.bound):
-                problems.append(
-                    f"the agents in {called} do not count: it is a link that leads out of "
-                    f"the project, to {escaped(real)}"
-                )
-                return []
-            there = sorted(
-                (entry.name, folder)
-                for entry in islice(entries, _MOST_NAMES)
-                if entry.name[:1] != "."
-                and ((folder := _is_agent(entry)) or entry.name.endswith(_END))
-            )
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        problems.append(f"{called} cannot be listed: {error.strerror}")
-        return []
+    there = [
+        (entry.name, folder)
+        for entry in listed(real, place, "agents", problems)
+        if (folder := _is_agent(entry)) or entry.name.endswith(_END)
+    ]
     if len(there) > MOST:
+        called = escaped(place.called)
         problems.append(f"{called} has more than {MOST} agents: only the first count")
     return there[:MOST]
 

@@ -19,6 +19,7 @@ from refold.claims.seen import seen_in
 from refold.claims.today import Today
 from refold.claims.tree import records
 from refold.cli import nodes
+from refold.cli.flags import dollars, seconds
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.here import load_here
@@ -77,8 +78,8 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--strict", action="store_true", help="what is not supported, or no claim, fails")
     add("--deep", action="store_true", help="another agent tries to refute the rest")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model of --deep")
-    add("--max-budget-usd", type=float, metavar="USD", help="what --deep may cost")
-    add("--timeout", type=float, metavar="SECONDS", help="how long --deep may take")
+    add("--max-budget-usd", type=dollars, metavar="USD", help="what --deep may cost")
+    add("--timeout", type=seconds, metavar="SECONDS", help="how long --deep may take")
     add("--script", metavar="FILE", help="the answers of --deep, from a file")
     add("--json", action="store_true", help="as one JSON document")
 

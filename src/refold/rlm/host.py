@@ -6,7 +6,6 @@ questions to the person.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Protocol, cast
 
 import anyio
@@ -19,6 +18,7 @@ from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
 from refold.journal.used import budget_of, used
 from refold.rlm.below import Beginning, Below
+from refold.rlm.inside.signatures import PRIMITIVES
 from refold.rlm.leaves import LeafFailed, Leaves
 from refold.rlm.port import Found, HostFailed
 from refold.rlm.question import Question, as_text, question, replaced, shape_of
@@ -30,17 +30,6 @@ from refold.values.schema import value_in
 from refold.values.tools import Effect
 
 FAILED = "__failed__"  # marks the slot of a list in which nothing came
-PARAMETERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "lm": ("input", "query", "schema"),
-        "map_lm": ("inputs", "query", "schema"),
-        "rlm": ("task", "context"),
-        "map_rlm": ("tasks", "shared"),
-        "attach_rlm": ("session", "task", "turn"),
-        "budget": (),
-    }
-)
-_MAY_BE_LEFT_OUT = frozenset({"schema", "context", "shared", "turn"})
 
 
 class Snapshots(Protocol):
@@ -73,7 +62,7 @@ def functions(world: World) -> Mapping[str, tuple[str, ...]]:
     return {
         tool.spec.name: tuple(tool.arguments.__struct_fields__)
         for tool in world.tools
-        if tool.spec.name not in (NAME, *PARAMETERS)
+        if tool.spec.name not in (NAME, *PRIMITIVES)
         and (tool.effect is not Effect.SELF or tool.spec.name == TASK)
     }
 
@@ -120,16 +109,17 @@ class HostSide:
 
     async def _rlm(self, task: object, context: object = None) -> object:
         values = {} if context is None else {"context": context}
-        return await self._child("rlm", task, Beginning(values))
+        return await self._child("rlm", task, Beginning(values), _text(values))
 
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
         items = self._items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
+        begins, given = Beginning(values), _text(values)  # once: it may be large
         found: list[object] = [None] * len(items)
 
         async def fill(slot: int) -> None:
             try:
-                found[slot] = await self._child("map_rlm", items[slot], Beginning(values))
+                found[slot] = await self._child("map_rlm", items[slot], begins, given)
             except HostFailed as error:
                 found[slot] = {FAILED: str(error)}
 
@@ -149,9 +139,13 @@ class HostSide:
         after = "" if turn is None else f"@{turn}"
         # Now already, so that nothing is begun in vain.
         found = (await snapshots.of(f"{session}{after}")).session
-        return await self._child("attach_rlm", task, Beginning(attached=f"{found}{after}"))
+        begins = Beginning(attached=f"{found}{after}")
+        return await self._child("attach_rlm", task, begins, _text({}))
 
-    async def _child(self, name: str, task: object, begins: Beginning) -> object:
+    async def _child(
+        self, name: str, task: object, begins: Beginning, given: str
+    ) -> object:
+        """`given` are the values that it begins with, as a text."""
         below, deepest = self._means.below, self._means.leash.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
@@ -160,7 +154,6 @@ class HostSide:
                 f"{name} goes no deeper than {deepest} here: use lm or map_lm, or do it in "
                 "this Python"
             )
-        given = msgspec.json.encode(begins.values).decode(errors="replace")
         key = key_of("rlm", task, given, begins.attached)
         n = self._within.n(key)
         async with self._means.children:
@@ -210,13 +203,17 @@ class HostSide:
         return items
 
 
+def _text(values: Mapping[str, object]) -> str:
+    return msgspec.json.encode(values).decode(errors="replace")
+
+
 def _check(name: str, arguments: Mapping[str, object]) -> None:
-    takes = PARAMETERS[name]
+    takes, needed = PRIMITIVES[name]
     for given in arguments:
         if given not in takes:
             raise HostFailed(f"{name} has no parameter {given!r}: {', '.join(takes)}")
-    for wanted in takes:
-        if wanted not in arguments and wanted not in _MAY_BE_LEFT_OUT:
+    for wanted in takes[:needed]:
+        if wanted not in arguments:
             raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
 
 

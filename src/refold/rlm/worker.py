@@ -26,6 +26,7 @@ from refold.rlm.frames import (
     Part,
     Printed,
 )
+from refold.rlm.inside.signatures import PRIMITIVES
 from refold.rlm.port import (
     Cell,
     Host,
@@ -38,8 +39,6 @@ from refold.rlm.port import (
     WorkerLost,
 )
 from refold.rlm.process import Process
-
-PRIMITIVES = ("lm", "map_lm", "rlm", "map_rlm", "attach_rlm", "budget")
 
 _GRACE = 2.0  # seconds for code that is told to stop
 _AT_ONCE = 1_000  # calls of one cell that may be under way

@@ -156,14 +156,20 @@ class Recorder:
         await self._store.append(lines, expect=expect, epoch=self._epoch, head=where)
         self._broken = self._failures != failures
         self._head, self.view = head, view
-        still = {call.call.id for call in (*view.talk.calls, *view.talk.within)}
-        asks = {each.id for each in view.family.asks}
-        self._lent = {n: c for n, c in self._lent.items() if n in asks}
-        self._calls = {n: c for n, c in (self._calls | whole).items() if n in still}
+        self._calls |= whole
+        if self._calls or self._lent:
+            self._forget_calls()
         woken, self._news = self._news, anyio.Event()
         woken.set()
         for entry in entries:
             self.hub.publish(entry)
+
+    def _forget_calls(self) -> None:
+        """Of those that are over nobody will ask."""
+        talk, asks = self.view.talk, {each.id for each in self.view.family.asks}
+        still = {call.call.id for call in (*talk.calls, *talk.within)}
+        self._lent = {n: c for n, c in self._lent.items() if n in asks}
+        self._calls = {n: c for n, c in self._calls.items() if n in still}
 
     async def _keep(self) -> None:
         try:

@@ -14,7 +14,8 @@ from refold.permissions.protected import protected
 from refold.place.files import DiskFiles
 from refold.place.names import escaped
 from refold.place.port import Item, Real
-from refold.skills.discovery import FILE, LARGEST, content_of, found
+from refold.skills.discovery import FILE, LARGEST, found
+from refold.skills.folders import content_of
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.skills.listing import listed
 from refold.skills.places import (

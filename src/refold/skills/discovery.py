@@ -8,14 +8,12 @@ large is taken in, and no number of them makes a start slow. Which places there 
 import os
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.files import DiskFiles
 from refold.place.names import escaped
-from refold.place.port import Real
+from refold.skills.folders import content_of, listed
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 from refold.skills.places import Place
 from refold.skills.skill import Found, Skill
@@ -25,7 +23,6 @@ from refold.values.unseen import seen
 FILE = "SKILL.md"
 LARGEST = 256 * 1024  # bytes of a SKILL.md
 MOST = 200  # skills of one place
-_MOST_NAMES = 2_000  # that are looked at in one place
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024
 
@@ -61,25 +58,6 @@ def found(places: Iterable[Place]) -> Found:
     return Found(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
 
 
-def content_of(path: str, bound: str, at_most: int) -> bytes:
-    """A regular file, read as `DiskFiles` reads. Its links may not lead out of `bound`.
-
-    Raises `FileNotFoundError`, and `ToolFailed` for what cannot be read.
-    """
-    real = os.path.realpath(path)
-    if not os.path.lexists(real):
-        raise FileNotFoundError(path)
-    if bound and not below(real, bound):
-        raise ToolFailed(f"it is a link that leads out, to {escaped(real)}")
-    files = DiskFiles(os.path.dirname(real))
-    try:
-        if os.stat(real, follow_symlinks=False).st_size > at_most:
-            raise ToolFailed(f"it is larger than {at_most // 1024} KiB")
-    except OSError as error:
-        raise ToolFailed(f"it cannot be read: {error.strerror}") from error
-    return files.read(Real(real), at_most)
-
-
 def _in(place: Place, problems: list[str], seen: set[str]) -> Iterator[_Read]:
     """`seen` are the real folders that were looked at: two places may be one."""
     real = os.path.realpath(place.path)
@@ -103,28 +81,15 @@ def _in(place: Place, problems: list[str], seen: set[str]) -> Iterator[_Read]:
 
 def _names(real: str, place: Place, problems: list[str]) -> list[str]:
     """The names in a place that may be skills, sorted."""
-    called = escaped(place.called)
-    try:
-        with os.scandir(real) as entries:
-            if place.bound and not below(real, place.bound):
-                problems.append(
-                    f"the skills in {called} do not count: it is a link that leads out of "
-                    f"the project, to {escaped(real)}"
-                )
-                return []
-            names = sorted(
-                each.name
-                for each in islice(entries, _MOST_NAMES)
-                if each.name[:1] != "." and (each.is_symlink() or each.is_dir())
-            )
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        problems.append(f"{called} cannot be listed: {error.strerror}")
-        return []
+    names = [
+        each.name
+        for each in listed(real, place, "skills", problems)
+        if each.is_symlink() or each.is_dir()
+    ]
     if len(names) > MOST:
         problems.append(
-            f"{called} has more than {MOST} folders: of skills, only the first {MOST} count"
+            f"{escaped(place.called)} has more than {MOST} folders: of skills, only the "
+            f"first {MOST} count"
         )
     return names[:MOST]
 

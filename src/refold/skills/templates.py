@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.names import escaped
-from refold.skills.discovery import content_of
+from refold.skills.folders import content_of
 from refold.skills.places import Place
 from refold.values.unseen import seen
 

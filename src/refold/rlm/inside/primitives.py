@@ -13,20 +13,11 @@ from typing import Any
 from refold.rlm.inside.hunt import Hunt
 from refold.rlm.inside.link import Link
 from refold.rlm.inside.observe import Listing, sized
+from refold.rlm.inside.signatures import PRIMITIVES, Signature
 from refold.rlm.inside.values import Failed, Values
 
 MODULE = "refold_worker"
 _FINAL = "FINAL was called"
-
-# Each with its parameters, and how many of them there must be.
-_PRIMITIVES: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "lm": (2, ("input", "query", "schema")),
-    "map_lm": (2, ("inputs", "query", "schema")),
-    "rlm": (1, ("task", "context")),
-    "map_rlm": (1, ("tasks", "shared")),
-    "attach_rlm": (2, ("session", "task", "turn")),
-    "budget": (0, ()),
-}
 
 
 class HostError(Exception):
@@ -75,8 +66,8 @@ def reserved(
 
     found: dict[str, object] = {"FINAL": FINAL, "SHOW_VARS": SHOW_VARS}
     found |= {"Failed": Failed, "HostError": HostError}
-    named = {name: (0, tuple(given)) for name, given in functions.items()}
-    for name, (needed, given) in {**_PRIMITIVES, **named}.items():
+    tools = {name: Signature(tuple(given), 0) for name, given in functions.items()}
+    for name, (given, needed) in {**PRIMITIVES, **tools}.items():
         found[name] = _function(name, needed, given, call)
     module = types.ModuleType(MODULE)
     for name, one in found.items():
