@@ -12,6 +12,8 @@ from bench import (
     permissions,
     recursion,
     sandbox,
+    screens,
+    sessions,
     start,
     steps,
     wires,
@@ -34,6 +36,10 @@ def main() -> None:
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
     leaves.report(200 if chosen.quick else 1_000)
     recursion.report("", 8, 100 if chosen.quick else 1_000)
+    screens.report(
+        2 if chosen.quick else 5, 1_000 if chosen.quick else 10_000, 23_000, 5_000
+    )
+    sessions.report(500 if chosen.quick else 5_000, 12, 3 if chosen.quick else 7)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 
 

@@ -20,19 +20,32 @@ from typing import Any
 import msgspec
 
 import refold.tools
+from refold.cli import man
+from refold.cli.terminal.conversing import Command
 from refold.tools.contract import Tool
 
 DOCS = Path(__file__).parents[1] / "docs"
+MANUAL = DOCS / "refold.1"  # goes into the wheel
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def main() -> None:
+    whole = {MANUAL: man.page()}
+    whole |= {DOCS / "schema" / name: text for name, text in schemas().items()}
     for page in sorted(DOCS.glob("*.md")):
-        old = page.read_text(encoding="utf-8")
-        new = written_again(old)
-        if new != old:
-            page.write_text(new, encoding="utf-8")
-            print(f"wrote {page.relative_to(DOCS.parent)}")
+        whole[page] = written_again(page.read_text(encoding="utf-8"))
+    for file, text in whole.items():
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            print(f"wrote {file.relative_to(DOCS.parent)}")
+
+
+def schemas() -> dict[str, str]:
+    """The files of docs/schema, by name."""
+    from refold.cli.schema import SCHEMAS, schema_text
+
+    return {f"{name}.json": schema_text(name) for name in SCHEMAS}
 
 
 def written_again(page: str) -> str:
@@ -41,12 +54,12 @@ def written_again(page: str) -> str:
 
 def events() -> str:
     """Every kind of event, in the order of the source, with its fields."""
-    from refold.journal import below, codec, money
+    from refold.journal import below, codec, money, naming
     from refold.journal import events as own
 
     return "\n\n".join(
         structure(module, found)
-        for module in (own, money, below)
+        for module in (own, money, below, naming)
         for found in classes(module)
         if found.name in codec.KINDS
     )
@@ -113,6 +126,31 @@ def backends() -> str:
         "|---|---|---|---|",
     ]
     return "\n".join([*head, *rows])
+
+
+def slash_commands() -> str:
+    """What can be typed in a terminal, by groups, as /help has them."""
+    from refold.cli.terminal.commands import commands
+    from refold.cli.terminal.helping import GROUPS
+
+    table = commands()
+    parts = list[str]()
+    for group, title in GROUPS.items():
+        rows = [slash_command(each) for each in table if each.group == group]
+        parts.append("\n".join([f"| {title} | |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def slash_command(found: Command) -> str:
+    usage = f"/{found.name} {found.takes}".strip().replace("|", "\\|")
+    also = (
+        f" Also {code(*(f'/{name}' for name in found.aliases))}." if found.aliases else ""
+    )
+    waits = "" if found.at_once else " ·"
+    more = f" {found.more}" if found.more else ""
+    about = f"{found.about[0].upper()}{found.about[1:]}".rstrip(".?")
+    end = "?" if found.about.endswith("?") else "."
+    return f"| `{usage}`{waits} | {about}{end}{more}{also} |"
 
 
 def how_to(text: str) -> str:
@@ -198,6 +236,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "parts": parts,
     "providers": providers,
     "settings": settings,
+    "slash-commands": slash_commands,
     "tools": tools,
 }
 

@@ -6,9 +6,10 @@ small script pay only for what they use.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # as checkers read it, without the import of typing
 
 if TYPE_CHECKING:
     from refold.errors import (

@@ -10,9 +10,14 @@ def main() -> None:
 
         sys.stdout.write(f"refold {__version__}\n")
         return
-    from refold.cli.main import run
+    try:
+        from refold.cli.loading import loading
 
-    run(arguments)
+        with loading():
+            from refold.cli.main import run
+        run(arguments)
+    except KeyboardInterrupt:  # before anything was begun
+        sys.exit(130)
 
 
 if __name__ == "__main__":

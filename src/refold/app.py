@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from refold.agents.choosing import choose
 from refold.agents.leash import Settled
@@ -43,6 +44,7 @@ from refold.skills.places import Around as SkillsAround
 from refold.skills.shortcuts import Shortcuts
 from refold.supplies import Around, Hall
 from refold.tools.builtin import builtin
+from refold.values.level import Tell
 from refold.values.rights import Mode
 from refold.wishes import Wishes
 from refold.workspace import Where, Workspace, around, check_tools
@@ -58,6 +60,8 @@ class App:
     def __init__(
         self, settings: Settings, paths: Paths, environ: Mapping[str, str], wishes: Wishes
     ) -> None:
+        if not wishes.keep:  # then nothing is left behind, not in the log either
+            settings = replace(settings, log="off")
         self.settings, self.paths, self.wishes = settings, paths, wishes
         self.environ = environ
         self.directory = os.path.realpath(wishes.directory)
@@ -156,6 +160,11 @@ class App:
         return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
+    def log(self) -> Tell:
+        """Where lines about refold's own work go."""
+        return self.models.connections.log
+
+    @property
     def rules(self) -> Sequence[Rule]:
         return self.workspace.rules
 
@@ -175,6 +184,8 @@ class App:
     def notices(self) -> tuple[str, ...]:
         """What a person has to be told at the start: above all, what does not protect them."""
         kept = (each.notice for each in self._snapshots.values() if each)
+        for missing in self.workspace.notices():
+            self.log("warning", missing)
         return (
             *self.wishes.notices,
             *self.workspace.notices(),
@@ -208,6 +219,8 @@ class App:
         return project_of(self.directory)
 
     async def aclose(self) -> None:
+        for id_ in self._snapshots:
+            self.log("info", "left", id_)
         await self.models.aclose()
         self.workspace.close()
 

@@ -16,6 +16,7 @@ from refold.config.paths import Paths
 from refold.config.settings import Provider as OwnProvider
 from refold.config.settings import Settings
 from refold.errors import BadInput, Refused
+from refold.logs.logbook import Logbook
 from refold.provider import catalog
 from refold.provider.catalog import Connected, ProviderSpec
 from refold.provider.command.keys import key_names
@@ -59,6 +60,7 @@ class Connections:
         self._secrets = of_servers | key_names(settings.commands)
         held = (environ.get(name, "") for name in self._secrets)
         self.masks = Masks((*held, *keys.values()))  # every key we hold, once we hold it
+        self.log = Logbook(paths.state, settings.log, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[str, Provider] = {}
         self._late: dict[str, Late] = {}
@@ -122,11 +124,11 @@ class Connections:
         backoff = Backoff(retries=http.retries, longest=http.longest_wait)
         match self.named(name):
             case (ProviderSpec() as spec, model):
-                return Patient(self._server(spec, model), backoff)
+                return Patient(self._server(spec, model), backoff, tell=self.log)
             case (CommandSpec() as spec, model):
-                return Patient(self._program(spec, model), backoff)
+                return Patient(self._program(spec, model), backoff, tell=self.log)
             case (Plugged(make=make), model):
-                return Patient(make(model, self._environ), backoff)
+                return Patient(make(model, self._environ), backoff, tell=self.log)
 
     def _server(self, spec: ProviderSpec, model: str) -> Provider:
         from refold.provider.text_protocol.choose import calling, chosen

@@ -18,6 +18,7 @@ from refold.agents.worktree import Worktrees
 from refold.briefing import Briefing, Ground
 from refold.coding import Coding, SessionPython, memo_directory
 from refold.config.paths import Paths
+from refold.journal.about import Whereabouts
 from refold.journal.home import Home
 from refold.journal.store import Store
 from refold.outfit import Outfit
@@ -57,10 +58,14 @@ class Kin:
         durable = hall.settings.durability == "kept"
         record = Recorder(site.store(id_), masks=hall.models.masks, durable=durable)
         outfit = self.outfit(record, id_, snapshots, child)
+        where = hall.workspace.directory
+        hall.models.connections.log(
+            "debug" if child else "info", f"opened in {where} by refold {__version__}", id_
+        )
         session = await Session.open(
             record,
             outfit,
-            directory=hall.workspace.directory,
+            directory=Whereabouts(hall.workspace.directory, hall.workspace.roots[1:]),
             version=__version__,
             id_=id_,
             manners=manners,

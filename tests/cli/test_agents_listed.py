@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (agents / "bad.md").write_text("---\nname: bad\n---\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     return tmp_path
 
 

@@ -21,7 +21,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory to work in, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     return tmp_path
 
 

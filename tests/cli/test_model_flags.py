@@ -59,7 +59,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Itera
         found.server = server
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-        monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+        monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
         monkeypatch.setenv("REFOLD_HTTP__RETRIES", "0")
         settings = home / "refold" / "config.toml"
         settings.parent.mkdir(exist_ok=True)

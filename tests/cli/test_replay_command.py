@@ -27,7 +27,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory in which a session has been, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     (tmp_path / "a.txt").write_text("hello\n")
     script = tmp_path / "script.jsonl"
     script.write_bytes(b"\n".join(msgspec.json.encode(line) for line in LINES))

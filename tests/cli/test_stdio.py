@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from contract import conforming
 
 from refold.cli.main import main
 from refold.cli.orders import Order, UserMessage, order_in
@@ -68,7 +69,7 @@ class Program:
             except Empty:
                 raise AssertionError(f"no {kind} came after {self.seen}") from None
             assert line, f"it ended without {kind}: {self.seen}"
-            self.seen.append(json.loads(line))
+            self.seen.append(conforming(json.loads(line)))
             if self.seen[-1]["type"] == kind:
                 return self.seen[-1]
 
@@ -77,7 +78,7 @@ class Program:
         assert self.process.stdin
         self.process.stdin.close()
         while line := self._lines.get(timeout=8):
-            self.seen.append(json.loads(line))
+            self.seen.append(conforming(json.loads(line)))
         return self.process.wait(20)
 
     def kinds(self) -> list[str]:

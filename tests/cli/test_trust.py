@@ -94,7 +94,7 @@ def test_what_cannot_be_trusted_is_one_sentence(refold: Told, folder: Path) -> N
     assert forbidden == (
         1,
         "",
-        "refold: .refold/config.toml: a project must not set providers.anthropic.base_url: "
+        "refold: .refold/config.toml:2: a project must not set providers.anthropic.base_url: "
         "write it into your own settings if you want it; "
         f"{folder} is not trusted\n",
     )
@@ -197,6 +197,7 @@ def test_the_settings_that_hold_say_so_themselves(refold: Told, folder: Path) ->
     assert "permissions.allow = []  # default\n" in before
     assert said.startswith(f"refold: .refold/config.toml in {folder}: not trusted, so")
     assert (
-        "permissions.allow = ['bash(make test)']  # project .refold/config.toml\n" in after
+        'permissions.allow = ["bash(make test)"]  # project .refold/config.toml:2\n'
+        in after
     )
     assert silent == ""

@@ -23,14 +23,18 @@ from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.stdio import Door
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.look import look as look_at
 from refold.cli.terminal.notifying import BELL
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.work import Work
+from refold.cli.titling import find_title
+from refold.cli.told import Told
 from refold.config.folders import Folders
 from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
+from refold.engine.world import Aide
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events import Checkpointed, Compacted, Entry
 from refold.journal.home import Home
@@ -497,7 +501,7 @@ async def how_long_a_question_stands(build: Any) -> object:
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
     async with started(build) as (app, id_, session):
-        return Door(app, id_, session, live=False).patience
+        return Door(app, id_, session, Told("stream-json", live=False)).patience
 
 
 @asynccontextmanager
@@ -518,11 +522,44 @@ async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
     async with started(build) as (app, id_, session):
         printed = io.StringIO()
-        screen = Screen(printed, Look(moves=True))
+        screen = Screen(printed, Look(moves=True, display="status"))
         work = Work(session, around(app, id_, session.view), screen, Plain(screen))
         await session.inbox.say("Go.")
         await work.through(session.go)
     return BELL in printed.getvalue()
+
+
+async def finds_a_title(build: Any) -> object:
+    """Which title a model finds for a session that was left."""
+    async with started(build) as (app, id_, session):
+        await session.inbox.say("The gutter of the northern roof drips when it rains. " * 2)
+        await session.go()
+    aide = Aide(ScriptedProvider("A dripping gutter"), "mine/m")
+    return await find_title(app, id_, lambda _: aide)
+
+
+async def seen_by(build: Any) -> Look:
+    """What a terminal that can do everything is sent."""
+    async with started(build) as (app, id_, session):
+        here = around(app, id_, session.view)
+    out = io.StringIO()
+    out.isatty = lambda: True  # type: ignore[method-assign]
+    named = {"TERM": "xterm"}
+    return look_at(out, named, wanted=here.display, theme=here.theme)
+
+
+async def display(build: Build) -> object:
+    return (await seen_by(build)).display
+
+
+async def good_news(build: Build) -> object:
+    return (await seen_by(build)).paint("good", "good")
+
+
+async def keys_of_vi(build: Any) -> object:
+    """What the prompt of the terminal is told."""
+    async with started(build) as (app, id_, session):
+        return around(app, id_, session.view).vi
 
 
 class Change(NamedTuple):
@@ -629,6 +666,12 @@ async def seconds(build: Build) -> object:
     return (await said_by(build(provider=provider, tools=[wait]))).partition(":")[0]
 
 
+async def logs_its_start(build: Build) -> object:
+    await said_by(build(provider=ScriptedProvider("Done.")))
+    file = Path(os.environ["REFOLD_HOME"], "refold.log")
+    return file.exists() and " opened in " in file.read_text()
+
+
 CHANGED: dict[str, Change] = {
     "models.main": Change("mine/m-7", None, "m-7", model_asked_for()),
     "models.small": Change("mine/s", "main", "s", model_asked_for("small")),
@@ -663,7 +706,9 @@ CHANGED: dict[str, Change] = {
     "instructions": Change(False, True, False, heeds_instructions),
     "skills": Change(False, True, False, is_told_skills),
     "memory": Change(False, True, False, is_told_notes),
+    "titles": Change(False, "A dripping gutter", "", finds_a_title),
     "trace": Change(True, False, True, traces),
+    "log": Change("error", True, False, logs_its_start),
     "permission_mode": Change("bypass", False, True, runs_unasked),
     "durability": Change("written", True, False, syncs),
     "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
@@ -675,6 +720,9 @@ CHANGED: dict[str, Change] = {
     "agent": Change("explore", True, False, may_write),
     "checkpoints": Change(False, True, False, keeps_checkpoints),
     "notify": Change(0.00001, False, True, rings),
+    "terminal.display": Change("plain", "line", "plain", display),
+    "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
+    "terminal.vi": Change(True, False, True, keys_of_vi),
     "limits.answer": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
     "limits.question": Change(7, 300.0, 7.0, how_long_a_question_stands),
     "limits.processes": Change(10, False, True, too_many_processes),

@@ -400,7 +400,7 @@ def test_a_key_that_comes_late_is_sent_and_stands_in_no_journal_and_no_cassette(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     if source == "keyring":
         ring.put(mine=SECRET)
     settings(home, server, ["echo", SECRET] if source == "key_command" else [])
@@ -464,7 +464,7 @@ def test_a_key_command_that_fails_is_told_before_there_is_a_session(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    monkeypatch.setattr("select.select", lambda *_: ([], [], []))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     settings(home, server, ["false"])
 
     assert main(["-p", "Hi"]) == 1

@@ -11,9 +11,9 @@ from refold.cli.main import main
 from refold.config import credentials
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths, paths
-from refold.config.remember import remember
 from refold.config.rules import rules_of
 from refold.config.settings import Provider
+from refold.config.writing import remember
 from refold.errors import BadInput
 
 
@@ -130,8 +130,8 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[permissions]\nallow = 'ls'", "the setting permissions.allow cannot be 'ls': Expected"),
         ("[permissions]\nallow = [1]", "the setting permissions.allow cannot be [1]: Expected"),
         ("[providers.mine]\nwire = 'http'", "the setting providers.mine.wire cannot be 'http'"),
-        ("model = [", "is no TOML: "),
-        ("a = 1\na = 2", "is no TOML: "),
+        ("model = [", ":1:10: this is no TOML: Invalid value"),
+        ("a = 1\na = 2", ":2:6: this is no TOML: Cannot overwrite a value"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_the_file_is_named_with_its_place_and_value(
@@ -253,16 +253,16 @@ def test_the_command_line_says_so_too(
     ("before", "after"),
     [
         ("", 'model = "a/b"\n'),
-        ("# mine\nmodel = 'old'  \n# end\n", '# mine\nmodel = "a/b"\n# end\n'),
+        ("# mine\nmodel = 'old'  \n# end\n", '# mine\nmodel = "a/b"  \n# end\n'),
         ("[limits]\nsteps = 3\n", 'model = "a/b"\n[limits]\nsteps = 3\n'),
         ("[x]\nmodel = 'not this'\n", "model = \"a/b\"\n[x]\nmodel = 'not this'\n"),
         ("model = 'old'\n[x]\nmodel = 1\n", 'model = "a/b"\n[x]\nmodel = 1\n'),
-        ("model = 'old'", 'model = "a/b"\n'),
+        ("model = 'old'", 'model = "a/b"'),
         (
             "[models]\nmain = 'old' # x\nsmall = 's'\n",
-            "[models]\nmain = \"a/b\"\nsmall = 's'\n",
+            "[models]\nmain = \"a/b\" # x\nsmall = 's'\n",
         ),
-        ("[models]\nsmall = 's'\n\nmain='old'", "[models]\nsmall = 's'\n\nmain = \"a/b\""),
+        ("[models]\nsmall = 's'\n\nmain='old'", "[models]\nsmall = 's'\n\nmain=\"a/b\""),
         ("[models]\nsmall = 's'\n", "model = \"a/b\"\n[models]\nsmall = 's'\n"),
         ("[models]\n[x]\nmain = 1\n", 'model = "a/b"\n[models]\n[x]\nmain = 1\n'),
     ],
@@ -273,16 +273,19 @@ def test_one_setting_is_remembered_and_the_rest_stays(
     if before:
         written(file, before)
 
-    remember(file, "model", "a/b")
+    remember(Paths(*(file.parent,) * 3), "model", "a/b")
 
     assert file.read_text() == after
-    assert [each.name for each in file.parent.iterdir()] == [file.name]
+    assert {each.name for each in file.parent.iterdir()} == {
+        file.name,
+        f".{file.name}.lock",
+    }
 
 
 def test_what_is_remembered_is_read_back_whatever_stands_in_it(file: Path) -> None:
     value = 'a/"quoted" \\ back\nline é 😀 \x7f'
 
-    remember(file, "model", value)
+    remember(Paths(*(file.parent,) * 3), "model", value)
 
     assert load(file, {}, {}).settings.models.main == value
 
@@ -293,19 +296,19 @@ def test_a_link_to_the_settings_stays_a_link(file: Path, tmp_path: Path) -> None
     file.parent.mkdir()
     file.symlink_to(real)
 
-    remember(file, "model", "a/b")
+    remember(Paths(*(file.parent,) * 3), "model", "a/b")
 
     assert file.is_symlink()
-    assert real.read_text() == 'model = "a/b"\n# mine\n'
+    assert real.read_text() == '# mine\nmodel = "a/b"\n'
 
 
 def test_settings_that_cannot_be_written_are_an_error_that_names_them(file: Path) -> None:
     file.mkdir(parents=True)
 
     with pytest.raises(
-        BadInput, match=r"model = 'a/b' cannot be remembered in .*config.toml"
+        BadInput, match=r"model = 'a/b' cannot be remembered: .*config.toml"
     ):
-        remember(file, "model", "a/b")
+        remember(Paths(*(file.parent,) * 3), "model", "a/b")
 
 
 # Keys. --------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
     ("text", "key"),
     [
         ('[providers.anthropic]\nbase_url = "http://evil"', "providers.anthropic.base_url"),
-        ('[providers."\\u001b[2J"]\nwire = "ollama"', 'providers."\\x1b[2J".wire'),
+        ('[providers."\\u001b[2J"]\nwire = "ollama"', 'providers."\\x1b[2j".wire'),
         ("[providers.mine]\nkey_command = ['sh']", "providers.mine.key_command"),
         ('[commands.mine]\ncommand = ["sh"]', "commands.mine.command"),
         ('[backend]\ncontext = "fresh"', "backend.context"),
@@ -240,7 +240,9 @@ def test_what_a_project_must_not_set_is_one_sentence_that_names_it(
     at = here(folder, places)
 
     assert at.state == "unusable"
-    assert at.unheeded.startswith(f".refold/config.toml: a project must not set {key}: ")
+    line = text.count("\n") + 1
+    said = f".refold/config.toml:{line}: a project must not set {key}: "
+    assert at.unheeded.startswith(said)
     assert at.loaded == here(folder / ".refold", places).loaded
     with pytest.raises(BadInput, match="must not set"):
         here(folder, places, trust=True)
@@ -337,7 +339,10 @@ def a_socket(at: Path) -> None:
         (a_socket, "it is no file"),
         (lambda at: at.write_bytes(b"#" * 10_000_000), "it is larger than 64 KiB"),
         (lambda at: at.write_bytes(b"a = '\xff'"), "it is no UTF-8: invalid start byte"),
-        (lambda at: at.write_bytes(bytes(range(128))), ".refold/config.toml is no TOML: "),
+        (
+            lambda at: at.write_bytes(bytes(range(128))),
+            ".refold/config.toml:1:1: this is no TOML: ",
+        ),
         (
             lambda at: at.write_text("a = " + "[" * 50_000),
             ".refold/config.toml is no TOML: ",

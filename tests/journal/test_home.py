@@ -52,6 +52,20 @@ def test_a_home_nobody_wrote_in_lists_nothing_and_is_not_made(tmp_path: Path) ->
     assert not home.root.exists()
 
 
+def test_a_text_that_no_path_can_be_names_no_session(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there is no session 'a\\x00b'"):
+        Home(tmp_path).find("a\0b")
+
+
+def test_a_pipe_in_the_place_of_a_journal_is_no_session(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    begin(home, "a", tmp_path, 2.0)
+    (tmp_path / "b").mkdir()
+    os.mkfifo(tmp_path / "b" / "events.jsonl")  # who opened it would wait without end
+
+    assert [session.id for session in home.sessions()] == ["a"]
+
+
 def test_sessions_are_listed_last_written_first(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
@@ -99,7 +113,7 @@ def test_a_session_is_found_by_its_id_or_by_a_beginning_that_only_it_has(
         ("", "an empty text names no session"),
         (
             "2026",
-            "'2026' is the beginning of 2 sessions, among them 20261122-b, 20261121-a:",
+            "'2026' is the beginning of 2 sessions: 20261122-b ('so'); 20261121-a ('so'). ",
         ),
         ("20261121-x", "there is no session '20261121-x'; did you mean 20261121-a?"),
         ("../20261121-a", "there is no session '../20261121-a'"),

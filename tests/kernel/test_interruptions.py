@@ -18,10 +18,10 @@ from refold.provider.port import Delta, Request
 from refold.session.session import Session
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.strict import check_history
+from refold.testing.talked import talked
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.messages import Text
 from refold.values.tools import Effect
-from refold.views.transcript import transcript
 
 ANY = (parse("*", "allow"),)
 
@@ -50,7 +50,7 @@ def test_a_stop_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
             group.start_soon(session.go)
             await busy.wait()
             await session.inbox.interrupt("the person left")
-        return transcript(session.view)
+        return talked(session.view)
 
     assert anyio.run(stop_it).splitlines()[-3:] == [
         "· failed: Stopped on the way. Look how far it came.",
@@ -73,7 +73,7 @@ def test_an_interrupt_with_words_makes_them_the_next_turn() -> None:
             await session.inbox.interrupt(instead="Do not wait.")
         heard = provider.heard[-1].messages
         notes = [p.text for s in heard[-2:] for p in s.message.parts if isinstance(p, Text)]
-        return transcript(session.view), tuple(notes)
+        return talked(session.view), tuple(notes)
 
     shown, heard = anyio.run(redirect)
 
@@ -131,7 +131,7 @@ def test_words_said_while_a_tool_runs_are_heard_at_the_next_step() -> None:
         provider = ScriptedProvider([WEATHER], "Rain in both.", "Bye.")
         session.append(await opened(MemoryStore(), world(provider, tools=(weather,))))
         await session[0].inbox.say("Oslo?")
-        return transcript(await session[0].go())
+        return talked(await session[0].go())
 
     assert anyio.run(steer).splitlines()[2:] == [
         "· rain", "› And Bergen?", "‹ Rain in both.", "› Later.", "‹ Bye.",
@@ -159,7 +159,7 @@ def test_words_said_while_the_last_answer_streams_are_answered_in_the_same_turn(
         session = await opened(MemoryStore(), world(provider))
         provider.act = lambda: session.inbox.say("And Bergen?")
         await session.inbox.say("Oslo?")
-        return transcript(await session.go())
+        return talked(await session.go())
 
     assert anyio.run(steer) == "› Oslo?\n‹ Rain.\n› And Bergen?\n‹ Snow."
 
@@ -172,7 +172,7 @@ def test_text_streamed_before_a_stop_is_kept_without_its_calls() -> None:
         session = await opened(store, world(provider))
         provider.act = lambda: session.inbox.interrupt("enough")
         await session.inbox.say("Tell.")
-        return transcript(await session.go())
+        return talked(await session.go())
 
     assert anyio.run(cut) == "› Tell.\n‹ A long"
     assert [e.event.partial for e in entries(store) if isinstance(e.event, ModelAnswered)]
@@ -324,7 +324,7 @@ def test_a_rule_of_the_session_does_not_outlive_a_deny() -> None:
         )
         await session.inbox.set_mode("bypass")
         await session.inbox.say("Taxi!")
-        return transcript(await session.go())
+        return talked(await session.go())
 
     assert "the rule book says deny" in anyio.run(grant)
     assert orders == []

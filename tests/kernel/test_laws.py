@@ -115,13 +115,13 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.EffortChosen("high"), news.Rejected(("Not that shape.",)),
         news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6),
         news.CompactAsked(), news.Compacted("full", carried="what was said"),
-        news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)),
+        news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)), news.StepsSet(5),
         news.AgentChosen("explore"), news.FilesFound((("/f", "changed"),)), news.Distilled(3),
         news.ChildBorn("child-2", "a", "explore", "look"), news.ChildGranted("child-1", Budget(1.0)),
         wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
         news.ChildEnded("child-1", "answered", "done"), news.Forked("s", 9),
         news.CallMade(ToolCall("a.1", "book", Raw(b"{}")), "a"), news.VariablesKept("a", "0" * 64),
-        news.Handed("context", "0" * 64),
+        news.Handed("context", "0" * 64), news.Imported("s"), news.Renamed("walk"), news.Tagged(("rain",)), news.Titled("A walk"),
     ]  # fmt: skip
     view = fold(placed([*said, plan, asked, born, wants]))
 

@@ -19,10 +19,10 @@ from refold.place.files import DiskFiles
 from refold.session.session import Session
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
+from refold.testing.talked import talked
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from refold.views.result import came_to
-from refold.views.transcript import transcript
 
 PEM = "-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----"
 
@@ -61,7 +61,7 @@ def test_a_key_that_is_a_word_of_ours_spoils_no_event() -> None:
         given = world(ScriptedProvider("Yes, assistant."))
         session = await opened(MemoryStore(), given, secrets=["assistant"])
         await session.inbox.say("Hi")
-        return transcript(await session.go())
+        return talked(await session.go())
 
     assert anyio.run(go) == "› Hi\n‹ Yes, [secret]."
 
@@ -91,7 +91,7 @@ def test_arguments_nested_without_end_are_told_to_the_model() -> None:
 
     view = run(MemoryStore(), world(ScriptedProvider([("weather", deep)], "Oh.")), "Hi")
 
-    assert "· failed: The arguments are no JSON object" in transcript(view)
+    assert "· failed: The arguments are no JSON object" in talked(view)
 
 
 def test_what_was_done_stays_done_when_its_output_cannot_be_kept_whole() -> None:

@@ -118,7 +118,7 @@ class Wild:
             yield delta
 
 
-async def _one(step: Step, session: Session, model: Wild) -> None:
+async def one(step: Step, session: Session, model: Wild) -> None:
     match step.kind:
         case "say":
             await session.inbox.say(step.words)
@@ -147,7 +147,7 @@ async def lived(
         if step.kind == "crash":  # the process dies with a line half through the turn
             del store.lines[len(store.lines) - step.n % 4 or 1 :]
             session = model.session = await opened(store, given_)
-        await _one(step, session, model)
+        await one(step, session, model)
         await session.go()
         check(session.view, store)
     return session.view

@@ -10,6 +10,7 @@ from house import entries, opened, run, world
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import SUMMARY, WRAP_UP, at_most
+from refold.errors import BadInput
 from refold.journal.events import Asked, TurnEnded
 from refold.journal.store import MemoryStore
 from refold.provider.port import Delta, Request
@@ -101,3 +102,26 @@ def test_words_said_during_the_last_answer_begin_the_next_turn(
 
     ends = [e.event.outcome for e in entries(store) if isinstance(e.event, TurnEnded)]
     assert ends == outcomes
+
+
+def test_what_a_person_chose_for_the_session_holds_instead() -> None:
+    provider = ScriptedProvider(*looks(2), "So far.", *looks(4), "So far.")
+    policies = (at_most(4), converse)
+    store = MemoryStore()
+
+    async def turns() -> list[str]:
+        async with await opened(store, world(provider, policies=policies)) as session:
+            found = list[str]()
+            for steps in (2, 0):
+                assert await session.inbox.set_steps(steps)
+                assert not await session.inbox.set_steps(steps)
+                await session.inbox.say("Go.")
+                found.append((await session.go()).turn.reason)
+            with pytest.raises(BadInput, match="a turn cannot have -1 answers"):
+                await session.inbox.set_steps(-1)
+            return found
+
+    assert anyio.run(turns) == [
+        "2 answers were allowed; continue goes on",
+        "4 answers were allowed; continue goes on",
+    ]

@@ -22,11 +22,11 @@ from refold.journal.store import MemoryStore
 from refold.testing.scripted import Reply as Line
 from refold.testing.scripted import ScriptedProvider
 from refold.testing.strict import check_history
+from refold.testing.talked import talked
 from refold.tools.contract import Reply, tool
 from refold.values.control import Final
 from refold.values.messages import Text
 from refold.values.tools import Effect
-from refold.views.transcript import transcript
 
 SCRIPT = ([WEATHER, BOOK], "Take an umbrella.")
 TOLD = (
@@ -43,7 +43,7 @@ def last_words(provider: ScriptedProvider, request: int = -1) -> tuple[str, ...]
 def test_tools_are_called_and_their_answers_reach_the_model() -> None:
     view = run(MemoryStore(), world(ScriptedProvider(*SCRIPT)), "Umbrella?")
 
-    assert transcript(view) == TOLD
+    assert talked(view) == TOLD
     assert view.turn.outcome == "answered"
 
 
@@ -77,7 +77,7 @@ def test_a_change_that_a_crash_cut_off_is_not_repeated_but_a_look_is() -> None:
 
     view = run(store, world(ScriptedProvider(SCRIPT[1])))
 
-    assert transcript(view).splitlines()[3:5] == [
+    assert talked(view).splitlines()[3:5] == [
         "· rain in Oslo",
         "· failed: Interrupted. It may or may not have happened: look first.",
     ]
@@ -105,7 +105,7 @@ def test_results_in_any_order_enter_the_talk_together_in_call_order() -> None:
 
     ended = [e.event.call_id for e in entries(store) if isinstance(e.event, Ended)]
     assert ended == ["call-1", "call-0"]
-    assert transcript(view).splitlines()[3:5] == ["· slow", "· fast"]
+    assert talked(view).splitlines()[3:5] == ["· slow", "· fast"]
 
 
 def test_two_changes_to_one_file_go_one_after_the_other() -> None:
@@ -164,7 +164,7 @@ def test_a_turn_goes_on_after_the_step_limit_without_new_words() -> None:
         session = await opened(MemoryStore(), world(provider))
         await session.inbox.say("Umbrella?")
         await session.go()
-        return transcript(await session.continue_())
+        return talked(await session.continue_())
 
     assert anyio.run(go_on).splitlines()[-1] == "‹ Six done."
     assert last_words(provider, 6) == (GO_ON,)
@@ -255,7 +255,7 @@ def test_a_call_that_makes_no_sense_is_told_to_the_model(
 ) -> None:
     view = run(MemoryStore(), world(ScriptedProvider([call], "Oh.")), "Umbrella?")
 
-    assert transcript(view).splitlines()[2].startswith(f"· failed: {told}")
+    assert talked(view).splitlines()[2].startswith(f"· failed: {told}")
 
 
 def test_a_tool_that_breaks_is_told_to_the_model_and_the_session_goes_on() -> None:
@@ -267,7 +267,7 @@ def test_a_tool_that_breaks_is_told_to_the_model_and_the_session_goes_on() -> No
     given = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
     view = run(MemoryStore(), given, "Umbrella?")
 
-    assert transcript(view).splitlines()[2:] == [
+    assert talked(view).splitlines()[2:] == [
         "· failed: ZeroDivisionError: no weather", "‹ Oh.",
     ]  # fmt: skip
 
@@ -354,7 +354,7 @@ def test_a_no_goes_to_the_model_with_its_reason_and_the_turn_goes_on() -> None:
         await session.inbox.say("Taxi!")
         await session.go()
         await session.inbox.answer("call-0", allowed=False, reason="too dear")
-        return transcript(await session.go())
+        return talked(await session.go())
 
     assert anyio.run(refuse).splitlines()[2:] == [
         "· failed: Refused: too dear. It was not done; do not try to get round this.",
@@ -431,7 +431,7 @@ def test_text_that_is_no_utf8_does_not_stop_the_journal() -> None:
     provider = ScriptedProvider([WEATHER], "Half an emoji: \ud83d.")
     view = run(MemoryStore(), world(provider, tools=(weather,)), "Umbrella?")
 
-    assert transcript(view).splitlines()[2:] == ["· caf\ufffd", "‹ Half an emoji: \ufffd."]
+    assert talked(view).splitlines()[2:] == ["· caf\ufffd", "‹ Half an emoji: \ufffd."]
 
 
 def test_words_sent_twice_with_one_key_are_heard_once() -> None:
@@ -448,7 +448,7 @@ def test_a_secret_is_neither_written_nor_folded() -> None:
         given = world(ScriptedProvider("Noted."))
         session = await opened(store, given, secrets=['se"cret3'])
         await session.inbox.say('It is se"cret3, or sk-' + "a" * 30)
-        return b"".join(store.lines), transcript(await session.go())
+        return b"".join(store.lines), talked(await session.go())
 
     written, shown = anyio.run(told)
 
@@ -472,9 +472,7 @@ def test_a_call_with_a_secret_runs_as_it_was_made_but_is_not_repeated_later() ->
     assert orders == [secret]
     assert secret.encode() not in b"".join(store.lines)
     assert (
-        transcript(view)
-        .splitlines()[2]
-        .startswith("· failed: Interrupted, and not repeated")
+        talked(view).splitlines()[2].startswith("· failed: Interrupted, and not repeated")
     )
 
 
@@ -490,7 +488,7 @@ def test_a_rewind_takes_back_the_talk_but_not_the_account_and_can_be_undone() ->
         second = next(e.seq for e in entries(store) if e.event == Said("2?"))
         for mark in (second, lambda: session.view.seq):
             await session.rewind(mark if isinstance(mark, int) else mark())
-            shown.append(transcript(session.view))
+            shown.append(talked(session.view))
             paid.append(session.view.account.spent.usage.input)
         return shown, paid
 

@@ -5,13 +5,18 @@ import re
 import anyio
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.errors import JournalError
 from refold.journal.events import Ended, Event, ModelAnswered, Noted, Said
+from refold.journal.frame import Frame
 from refold.journal.store import MemoryStore
+from refold.session.hub import Watch
 from refold.session.recorder import Recorder
 from refold.session.secrets import Masks
+from refold.values.live import Progress, TextCame, ThinkingCame, Within
 from refold.values.messages import Message, ToolCall
 
 KNOWN = "hunter2-hunter2"
@@ -54,6 +59,34 @@ def test_what_looks_like_a_secret_is_masked_wherever_it_stands(
         assert "[secret]" in line
         assert secret[6:] not in line
         assert msgspec.json.encode(secret).decode()[7:-1] not in line
+
+
+@given(
+    st.sampled_from([KNOWN, *SHAPES]),
+    st.lists(st.sampled_from("ab \n文\ud83d"), max_size=9),
+)
+def test_a_secret_in_one_piece_of_live_news_is_told_to_nobody(
+    secret: str, around: list[str]
+) -> None:
+    record, text = Recorder(MemoryStore(), masks=Masks([KNOWN])), "".join(around)
+    watch = record.hub.watch()
+    piece = f"{text} {secret} {text}"
+    news = (TextCame(piece), ThinkingCame(piece), Progress("call-0", piece))
+
+    for live in (*news, *(Within("child-1", each) for each in news)):
+        record.tell(live)
+
+    told = repr([frame.item for frame in waiting(watch)])
+    assert told.count("[secret]") == 6
+    assert repr(secret)[1:-1] not in told
+
+
+def waiting(watch: Watch) -> list[Frame]:
+    async def main() -> list[Frame]:
+        return [frame async for frame in watch.frames()]
+
+    watch.close()
+    return anyio.run(main)
 
 
 @pytest.mark.parametrize(

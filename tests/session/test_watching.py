@@ -1,15 +1,33 @@
 """The hub: everybody who watches sees the same, in the same order, late or slow."""
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.journal.events import Ended, Entry, ModelAnswered, Said, Stopped, TurnEnded
+from refold.journal.events import (
+    Asked,
+    Ended,
+    Entry,
+    Event,
+    ModelAnswered,
+    ModelFailed,
+    Said,
+    Stopped,
+    TurnEnded,
+)
 from refold.journal.frame import Frame
 from refold.session.hub import Hub, Watch
-from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+)
 from refold.values.messages import Message, Text
 
 
@@ -34,7 +52,7 @@ def shown(frames: list[Frame]) -> dict[str, str]:
                 found["thinking"] = found.get("thinking", "") + text
             case Progress(call, text):
                 found[call] = found.get(call, "") + text
-            case Entry(event=ModelAnswered() | Stopped()):
+            case Entry(event=ModelAnswered() | ModelFailed() | Stopped()):
                 found = {k: v for k, v in found.items() if k not in ("text", "thinking")}
             case Entry(event=Ended(call_id=call)):
                 found.pop(call, None)
@@ -45,19 +63,19 @@ def shown(frames: list[Frame]) -> dict[str, str]:
     return found
 
 
+CALLS = st.sampled_from(("call-0", "call-1", "call-2"))
 EVENTS = st.one_of(
     st.just(Said("x")),
     st.just(ModelAnswered(Message("assistant", (Text("x"),)))),
+    st.just(ModelFailed("x")),
     st.just(Stopped("x")),
     st.just(TurnEnded("answered")),
-    st.builds(lambda n: Ended(f"call-{n}", "done", "x"), st.integers(0, 2)),
+    st.builds(Ended, CALLS, st.just("done"), st.just("x")),
 )
 LIVE: st.SearchStrategy[Live] = st.one_of(
     st.builds(TextCame, st.sampled_from("ab")),
     st.builds(ThinkingCame, st.sampled_from("cd")),
-    st.builds(
-        lambda n, t: Progress(f"call-{n}", t), st.integers(0, 2), st.sampled_from("ef")
-    ),
+    st.builds(Progress, CALLS, st.sampled_from("ef")),
     st.just(CallComing("bash")),
 )
 NEWS = st.lists(st.one_of(EVENTS, LIVE), max_size=30)
@@ -82,6 +100,47 @@ def test_whoever_joins_late_sees_what_everybody_sees(news: list[object], late: i
     second = second or hub.watch()
 
     assert shown(seen(second)) == shown(seen(first))
+
+
+@given(NEWS)
+def test_who_gathers_is_told_the_same_in_fewer_pieces(news: list[object]) -> None:
+    async def gathered(watch: Watch) -> list[Frame]:
+        return [frame async for frame in watch.gathered()]
+
+    hub, seq = Hub(), 0
+    one, all_ = hub.watch(), hub.watch()
+    for each in news:
+        seq = send(hub, each, seq)
+    all_.close()
+
+    found = [
+        (speaker(frame), said(frame), frame.seq, frame.n)
+        for frame in anyio.run(gathered, all_)
+    ]
+
+    assert found == [
+        (who, "".join(map(said, frames)), frames[-1].seq, frames[-1].n)
+        for who, group in groupby(seen(one), speaker)
+        if (frames := list(group))
+    ]
+
+
+def speaker(frame: Frame) -> object:
+    match frame.item:
+        case TextCame() | ThinkingCame() as item:
+            return type(item)
+        case Progress(call):
+            return call
+        case item:
+            return item, frame.n
+
+
+def said(frame: Frame) -> str:
+    match frame.item:
+        case TextCame(text) | ThinkingCame(text) | Progress(_, text):
+            return text
+        case _:
+            return ""
 
 
 @given(NEWS, st.lists(st.integers(0, 30), max_size=3))
@@ -113,6 +172,35 @@ def test_what_a_late_joiner_catches_up_on_stands_before_what_comes_next() -> Non
     assert [(frame.seq, frame.n) for frame in seen(late)] == [(1, 1), (1, 2), (1, 3)]
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        ModelAnswered(Message("assistant", ())), ModelFailed("gone"), Stopped("enough"),
+        TurnEnded("failed"),
+    ],
+)  # fmt: skip
+def test_who_joins_after_an_answer_is_told_nothing_of_how_it_came(end: Event) -> None:
+    hub = Hub()
+    hub.tell(ThinkingCame("Hm"))
+    hub.tell(TextCame("So"))
+    hub.publish(Entry(1, end))
+
+    assert seen(hub.watch()) == []
+
+
+def test_of_each_child_the_newest_is_told_and_who_moved_last_comes_last() -> None:
+    hub = Hub()
+    for node, steps in (("child-1", 1), ("child-2", 1), ("child-1", 2)):
+        hub.tell(ChildMoved(node, "explore", "", steps, 0, None, ""))
+
+    told = [frame.item for frame in seen(hub.watch())]
+
+    assert [(m.node, m.steps) for m in told if isinstance(m, ChildMoved)] == [
+        ("child-2", 1),
+        ("child-1", 2),
+    ]
+
+
 def test_one_that_is_too_slow_is_cut_off_and_the_others_are_not() -> None:
     hub = Hub()
     slow, quick = hub.watch(limit=3), hub.watch()
@@ -123,6 +211,29 @@ def test_one_that_is_too_slow_is_cut_off_and_the_others_are_not() -> None:
     assert (slow.cut_off, quick.cut_off) == (True, False)
     assert [frame.seq for frame in seen(slow)] == [1, 2, 3]
     assert [frame.seq for frame in seen(quick)] == [1, 2, 3, 4, 5]
+
+
+def test_one_that_wants_every_event_misses_the_rest_of_an_answer_and_not_the_next() -> None:
+    async def main() -> list[object]:
+        hub, found = Hub(), list[object]()
+        watch = hub.watch(live=3)
+        frames = watch.frames()
+        hub.publish(Entry(1, Asked()))
+        for piece in "abc":
+            hub.tell(TextCame(piece))
+        hub.publish(Entry(2, Said("x")))
+        while len(found) < 4:
+            found.append((await anext(frames)).item)
+        hub.tell(TextCame("d"))
+        hub.publish(Entry(3, Asked()))
+        hub.tell(TextCame("e"))
+        watch.close()
+        return [*found, *[frame.item async for frame in frames]]
+
+    assert anyio.run(main) == [
+        Entry(1, Asked()), TextCame("a"), TextCame("b"), Entry(2, Said("x")),
+        Entry(3, Asked()), TextCame("e"),
+    ]  # fmt: skip
 
 
 def test_one_that_keeps_up_is_not_cut_off_by_how_much_there_is() -> None:

@@ -124,7 +124,7 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
     shortcuts = here.shortcuts()
 
     assert [o.name for o in shortcuts.offered() if o.usage != "[task]"] == [
-        "/all", "/own0", "/own1", "/own2", "/own3",
+        "/all", "/init", "/own0", "/own1", "/own2", "/own3",
     ]  # fmt: skip
     assert shortcuts.expanded("all", "", {}) == "That of 0."
     assert shortcuts.notices() == tuple(
@@ -133,6 +133,15 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
             "~/.config/refold/skills.md", ".agent0/skills.md", "~/.config/agent0/skills.md",
         )
     )  # fmt: skip
+
+
+def test_one_template_comes_with_refold_and_any_other_wins_over_it(here: Here) -> None:
+    shipped = here.shortcuts().expanded("init", "", {"wishes": "Be short."})
+    (here.config / "skills.md").write_text("## /init\nMine.\n")
+
+    assert shipped.startswith("Write the file AGENTS.md for this repository")
+    assert shipped.endswith("Be short.")
+    assert here.shortcuts().expanded("init", "", {}) == "Mine."
 
 
 def test_templates_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
@@ -166,7 +175,7 @@ def test_commands_win_then_templates_then_skills(here: Here) -> None:
     assert shortcuts.expanded("skill:help", "", {}) == "My help."
     assert shortcuts.expanded("both", "", {}) == "Of the template."
     assert shortcuts.expanded("skill:both", "It.", {}).startswith("Use the skill both: It.")
-    assert shortcuts.notices() == ("/help is a command: your template is /skill:help",)
+    assert shortcuts.notices() == ("/help is a command: yours is /skill:help",)
 
 
 def test_missing_arguments_are_asked_for_and_then_it_is_said(here: Here) -> None:

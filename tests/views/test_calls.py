@@ -73,6 +73,20 @@ def test_a_result_says_first_what_it_is(
     assert bare(result(Ended("call-0", outcome, text, shown), 60, "/w")) == said
 
 
+def test_a_sentence_is_broken_between_words_and_what_is_very_long_is_cut() -> None:
+    why = "hello.py was not read in this session. Read it first, then change it."
+
+    said = bare(result(Ended("c", "failed", why), 40)).split("\n")
+    long = bare(result(Ended("c", "failed", "word " * 500), 40)).split("\n")
+
+    assert said == [
+        "failed: hello.py was not read in this",
+        "session. Read it first, then change it.",
+    ]
+    assert len(long) == 3
+    assert long[2].endswith("…")
+
+
 def test_long_output_is_folded_and_says_how_much_is_left_out() -> None:
     printed = "".join(f"line {n}\n" for n in range(500))
 
@@ -104,6 +118,18 @@ def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:
         "? May edit_file change a file?",
         "  a.py", "   a", "  -b", "  +B", "  +B", "   c", "  all: true",
         "  no rule",
+    ]  # fmt: skip
+
+
+def test_in_an_edit_that_is_asked_about_the_changed_words_stand_out() -> None:
+    given = call("edit_file", path="a.py", old='return "hi"', new='return "hello"')
+
+    rows = question(given, TOOLS["edit_file"], "", 40)
+
+    assert rows[2:4] == [
+        (("plain", "  "), ("gone", "-"), ("gone", 'return "'), ("gone_word", "hi"), ("gone", '"')),
+        (("plain", "  "), ("added", "+"), ("added", 'return "'), ("added_word", "hello"),
+         ("added", '"')),
     ]  # fmt: skip
 
 

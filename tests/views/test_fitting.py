@@ -1,24 +1,30 @@
 """Text fits the screen, however narrow and however wide its letters."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.cells import cells, cut, unpadded, wrapped
+from refold.views.cells import cells, cut, letters, unpadded, wrapped
 from refold.views.flow import fitted
 from refold.views.folding import folded, text_lines
-from refold.views.prose import Prose
+from refold.views.rows import broken, chopped, clipped
 from refold.views.styled import Line, Piece, bare, line
 
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+BITS = (
+    "ab",
+    " ",
+    "中",
+    "e\u0301",
+    FAMILY,
+    "\u263a\ufe0f",
+    "\U0001f1e9\U0001f1ea",
+    "\u1100" * 3,
+)
+TEXTS = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
 
-def plain(text: str) -> list[Piece]:
-    return [("plain", word) for word in text.split()]
 
-
-MARKDOWN = st.text(st.sampled_from("ab *`#-1.\n~中"), max_size=60)
-
-
-@given(st.text(st.sampled_from("ab 中e\u0301"), max_size=60), st.integers(2, 20))
+@given(TEXTS, st.integers(2, 20))
 def test_wrapping_loses_nothing_and_never_runs_over(text: str, room: int) -> None:
     rows = list(wrapped(text, room))
 
@@ -51,58 +57,6 @@ def test_one_endless_line_takes_three_rows() -> None:
     assert bare(rows) == "xxxxxxxxxx\nxxxxxxxxxx\nxxxxxxxxx…"
 
 
-def test_words_are_broken_between_words_and_bullets_are_indented() -> None:
-    prose = Prose(12)
-
-    shown = prose.add("one two three four\n- five six seven\n") + prose.end()
-
-    assert bare([tuple(shown)]) == "one two\nthree four\n• five six\n  seven\n"
-
-
-@pytest.mark.parametrize(
-    ("said", "pieces"),
-    [
-        ("## Title", [("heading", "Title")]),
-        ("**a b** c", [("strong", "a"), ("strong", "b"), ("plain", "c")]),
-        ("run `x  y`", [("plain", "run"), ("code", "x"), ("code", "y")]),
-        ("src/**/*.py and 2 ** 3", plain("src/**/*.py and 2 ** 3")),
-        ("a `lone tick", plain("a `lone tick")),
-        ("```py\nif x:\n```", [("dim", "```py"), ("code", "if x:"), ("dim", "```")]),
-    ],
-)
-def test_a_little_markdown_is_shown_as_what_it_is(said: str, pieces: list[Piece]) -> None:
-    prose = Prose()
-
-    shown = prose.add(said) + prose.end()
-
-    assert [piece for piece in shown if piece[1].strip()] == pieces
-
-
-@given(MARKDOWN, st.integers(1, 7), st.sampled_from((0, 5, 30)))
-@example("1**1**", 1, 0)
-def test_prose_in_pieces_is_prose_in_one(said: str, size: int, room: int) -> None:
-    whole, pieces = Prose(room), Prose(room)
-
-    at_once = whole.add(said) + whole.end()
-    shown: list[Piece] = []
-    for at in range(0, len(said), size):
-        shown += pieces.add(said[at : at + size])
-    shown += pieces.end()
-
-    assert letters(shown) == letters(at_once)
-
-
-@given(MARKDOWN)
-def test_without_styles_not_a_letter_is_lost(said: str) -> None:
-    prose = Prose(marks=False)
-
-    shown = bare([tuple(prose.add(said) + prose.end())])
-
-    assert [row.rstrip(" ") for row in shown.split("\n")] == [
-        row.rstrip(" ") for row in said.split("\n")
-    ]
-
-
 def test_our_own_sentences_are_broken_between_words() -> None:
     sentence: Line = (("bad", "a long sentence"), ("dim", " here"))
 
@@ -110,6 +64,65 @@ def test_our_own_sentences_are_broken_between_words() -> None:
     assert fitted(sentence, 80) == sentence
 
 
-def letters(pieces: list[Piece]) -> list[tuple[str, str]]:
-    """Every letter with its style; a blank has none that can be seen."""
-    return [("" if c.isspace() else style, c) for style, text in pieces for c in text]
+@pytest.mark.parametrize(
+    ("letter", "wide"),
+    [
+        ("a", 1), ("—", 1), ("é", 1), ("e\u0301", 1), ("中", 2), ("한", 2), ("✅", 2),
+        (FAMILY, 2), ("\u263a", 1), ("\u263a\ufe0f", 2), ("\U0001f44d\U0001f3fd", 2),
+        ("\U0001f1e9\U0001f1ea", 2), ("1\ufe0f\u20e3", 2), ("क्षि", 2), ("\u0301", 0),
+    ],
+)  # fmt: skip
+def test_a_letter_takes_the_cells_that_terminals_give_it(letter: str, wide: int) -> None:
+    assert cells(letter) == wide
+    assert cells(f"x{letter}x") == wide + 2
+    assert list(letters(letter)) == [(letter, wide)]
+
+
+def test_what_is_measured_without_the_table_is_measured_as_the_table_says() -> None:
+    from wcwidth import wcwidth
+
+    every = [chr(code) for code in range(0xA0, 0x3000)]
+
+    assert [letter for letter in every if cells(letter) != wcwidth(letter)] == []
+
+
+@given(TEXTS, st.integers(2, 20))
+def test_no_letter_is_taken_apart_by_a_cut_or_by_wrapping(text: str, room: int) -> None:
+    whole = [letter for letter, _ in letters(text)]
+
+    rows = list(wrapped(text, room))
+
+    assert [letter for row in rows for letter, _ in letters(row)] == whole
+    assert cells(cut(text, room)) <= room
+
+
+@given(st.lists(TEXTS, max_size=6), st.integers(2, 30))
+def test_styled_words_are_broken_to_the_room_and_none_is_lost(
+    texts: list[str], room: int
+) -> None:
+    pieces: list[Piece] = [
+        ("strong" if at % 2 else "plain", t) for at, t in enumerate(texts)
+    ]
+    whole = "".join(texts)
+
+    rows = [bare([row]) for row in broken(pieces, room)]
+
+    assert "".join(rows).replace(" ", "") == whole.replace(" ", "")
+    assert bare(chopped(pieces, room)).replace("\n", "") == whole
+    assert all(cells(row) <= room for row in rows)
+    assert all(cells(bare([row])) <= room for row in chopped(pieces, room))
+    assert cells(bare([clipped(tuple(pieces), room)])) <= room
+
+
+def test_an_address_stays_whole_on_a_row_of_its_own() -> None:
+    address = "https://example.com/a/long/way"
+
+    rows = broken([("plain", f"see {address} there")], 12)
+
+    assert bare(rows) == f"see\n{address}\nthere"
+
+
+def test_chinese_is_broken_between_letters_and_no_row_begins_with_a_stop() -> None:
+    rows = broken([("plain", "一二三四，五六七八")], 8)
+
+    assert bare(rows) == "一二三\n四，五六\n七八"

@@ -7,13 +7,14 @@ from argparse import Namespace
 import msgspec
 
 from refold.agents.profile import Profile
-from refold.agents.registry import passed_over, registry
+from refold.agents.registry import Registry, passed_over, registry
 from refold.cli.out import write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
 from refold.config.paths import paths
 from refold.prompts.repository import root_of
+from refold.skills.places import Around
 from refold.tools.builtin import builtin
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
@@ -28,10 +29,8 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(found: Namespace) -> int:
-    directory, places = os.path.realpath(here()), paths(os.environ)
-    trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
-    place = around(directory, places, os.environ, trusted=trusted)
-    agents = registry(place, frozenset(tool.spec.name for tool in builtin()))
+    place = _place()
+    agents = _known(place)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
@@ -40,6 +39,21 @@ def run(found: Namespace) -> int:
         if problem:
             sys.stderr.write(f"refold: {on_one_line(problem)}\n")
     return 0
+
+
+def here_are() -> Registry:
+    """The agents that count in this directory. Raises `BadInput`."""
+    return _known(_place())
+
+
+def _place() -> Around:
+    directory, places = os.path.realpath(here()), paths(os.environ)
+    trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
+    return around(directory, places, os.environ, trusted=trusted)
+
+
+def _known(place: Around) -> Registry:
+    return registry(place, frozenset(tool.spec.name for tool in builtin()))
 
 
 def _line(profile: Profile, wide: int) -> str:

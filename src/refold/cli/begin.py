@@ -16,6 +16,7 @@ from refold.cli.interactive import around
 from refold.cli.local import install
 from refold.cli.out import write
 from refold.cli.terminal.plain import Plain
+from refold.cli.terminal.reading import Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.this import this_terminal
 from refold.cli.terminal.work import Work
@@ -24,7 +25,8 @@ from refold.cli.tour import run as give_tour
 from refold.config.credentials import store
 from refold.config.load import load
 from refold.config.paths import Paths, paths
-from refold.config.remember import remember
+from refold.config.settings import Terminal
+from refold.config.writing import remember
 from refold.errors import RefoldError
 from refold.journal.fold import View
 from refold.journal.lines import NAME
@@ -42,13 +44,13 @@ DEMO_FILE = "number.txt"
 DEMO_WORDS = f"Read the file {DEMO_FILE} and tell me the number in it."
 
 
-def first_run(places: Paths) -> bool:
+def first_run(places: Paths, seen: Terminal) -> bool:
     """Ask what to think with. True if there is a model now."""
-    return anyio.run(_first_run, places)
+    return anyio.run(_first_run, places, seen)
 
 
 def tour(found: Namespace) -> int:
-    return anyio.run(give_tour, _opening(paths(os.environ)))
+    return anyio.run(_tour, paths(os.environ))
 
 
 def demo(found: Namespace) -> int:
@@ -58,11 +60,15 @@ def demo(found: Namespace) -> int:
         model = found.model or SMALL + _embedded()
     except RefoldError as error:
         write(f"The embedded model cannot be had: {error}\nHere is the tour instead.\n\n")
-        return anyio.run(give_tour, _opening(places))
+        return anyio.run(_tour, places)
     return anyio.run(_demo, places, model)
 
 
-async def _first_run(places: Paths) -> bool:
+async def _tour(places: Paths) -> int:
+    return await give_tour(_opening(places), *_terminal(places))
+
+
+async def _first_run(places: Paths, seen: Terminal) -> bool:
     from refold.cli.first_run import Embedded, Offers, choose
 
     keyed = [spec for spec in catalog.providers() if spec.key_env and spec.model]
@@ -78,7 +84,7 @@ async def _first_run(places: Paths) -> bool:
         return SMALL + name
 
     async def keep_model(model: str) -> None:
-        remember(places.settings, "model", model)
+        remember(places, "model", model)
 
     choice = await choose(
         Offers(
@@ -88,10 +94,11 @@ async def _first_run(places: Paths) -> bool:
             embedded=[Embedded(each.name, each.size) for each in MODELS],
             install=fetch,
             remember=keep_model,
-        )
+        ),
+        *(here := this_terminal(display=seen.display, theme=seen.theme)),
     )
     if choice.what == "tour":
-        await give_tour(_opening(places))
+        await give_tour(_opening(places), *here)
     return choice.what == "model"
 
 
@@ -102,6 +109,11 @@ def _opening(places: Paths) -> Opening:
         return Scene(session, around(app, id_, session.view), journal)
 
     return opening
+
+
+def _terminal(places: Paths) -> tuple[Screen, Reading]:
+    seen = load(places.settings, os.environ, {}).settings.terminal
+    return this_terminal(display=seen.display, theme=seen.theme)
 
 
 def _embedded() -> str:
@@ -117,7 +129,7 @@ async def _demo(places: Paths, model: str) -> int:
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / DEMO_FILE).write_text("4217\n", encoding="utf-8")
     app, id_, session = await _start(places, model, scratch, None)
-    screen, _ = this_terminal()
+    screen, _ = _terminal(places)
     write(f"{model} in {scratch}\n› {DEMO_WORDS}\n\n")
     try:
         async with session:

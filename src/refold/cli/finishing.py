@@ -11,18 +11,21 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import anyio
 
 from refold.app import App
+from refold.cli.titling import find_title
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.connections import SCRIPT, SMALL
 from refold.engine.world import Aide
 from refold.errors import RefoldError
 from refold.journal.fold import View
+from refold.journal.home import Home
 from refold.remembering import Remembering
 from refold.wishes import Wishes
 
@@ -30,6 +33,7 @@ NO_BACKGROUND = "REFOLD_NO_BACKGROUND"
 LONGEST = 120  # seconds that the process lives, at most
 MOST = 5  # sessions that it reads
 _EACH = 60.0  # seconds for one of them
+_MOMENT = 0.2  # seconds that leaving may take longer
 
 
 def leave(
@@ -59,6 +63,12 @@ def leave(
         return None
     Thread(target=started.wait, daemon=True).start()  # so that it leaves no zombie
     return started
+
+
+def note_down(home: Home) -> None:
+    """Have the catalogue know what was said, so that who lists next need not wait."""
+    with suppress(RefoldError):  # whoever asks it is told
+        home.catalogue().freshen(_MOMENT)
 
 
 def finish(directory: str) -> int:
@@ -97,6 +107,7 @@ async def _read(app: App, remembering: Remembering, session: str) -> None:
 
     if remembering.home.path(session).is_dir():  # else it was deleted, or never begun
         await remembering.learn_of(session, aide)
+        await find_title(app, session, partial(aide_for, app))
     pending.done(session)
 
 

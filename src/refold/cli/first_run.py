@@ -83,7 +83,7 @@ class _Asking:
         self._screen.say("No model is set up yet. What should it think with?")
         self._show(rows)
         while True:
-            pressed = await self._reading.choice(_prompt(keys), f"{keys}q")
+            pressed = _or_stop(await self._reading.choice(_prompt(keys), f"{keys}q"))
             if isinstance(pressed, Key) or pressed == "q":
                 return Choice("leave")
             if not pressed:
@@ -115,14 +115,14 @@ class _Asking:
     def _show(self, rows: Sequence[_Row]) -> None:
         self._screen.gap()
         wide = max(len(row.text) for row in rows)
+        least = max(len(f"  1  {row.text:{wide}}  {row.about}") for row in rows)
         for number, row in enumerate(rows, start=1):
-            self._screen.line(
-                (
-                    ("strong", f"  {number}  "),
-                    ("plain", f"{row.text:{wide}}  "),
-                    ("dim", row.about),
-                )
-            )
+            start: Line = (("strong", f"  {number}  "), ("plain", f"{row.text:{wide}}"))
+            if least <= self._screen.room:
+                self._screen.line((*start, ("dim", f"  {row.about}")))
+            else:  # below each other, so that each begins where the others do
+                self._screen.line(start)
+                self._screen.say(f"     {row.about}", "dim")
         if not self._offers.ollama:
             self._screen.say("     Ollama does not answer on this machine.", "dim")
         self._screen.gap()
@@ -132,6 +132,7 @@ class _Asking:
         key = await self._reading.secret(prompt)
         if key == "":  # many press Enter after the number
             key = await self._reading.secret(prompt)
+        key = _or_stop(key)
         if isinstance(key, Key) or not key.strip():
             self._screen.say("No key was given.", "warn")
             return None
@@ -177,6 +178,13 @@ def _embedded(found: Embedded) -> str:
     minutes = duration(60 * max(1, round(found.size / _SPEED / 60))).removesuffix(" 00 s")
     about = f"; {found.about}" if found.about else ""
     return f"{found.size / 1e9:.1f} GB to fetch, about {minutes}{about}"
+
+
+def _or_stop(answer: str | Key) -> str | Key:
+    """Ctrl+C ends the program, as a signal does where it comes as one."""
+    if answer is Key.CTRL_C:
+        raise KeyboardInterrupt
+    return answer
 
 
 def _prompt(keys: str) -> Line:

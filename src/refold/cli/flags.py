@@ -6,18 +6,20 @@ docs/headless.md or docs/settings.md, which a test compares with this list.
 
 import re
 from argparse import (
+    Action,
     ArgumentParser,
     ArgumentTypeError,
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import NoReturn, get_args
 
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.values.effort import Effort
+from refold.values.level import LEVELS
 from refold.values.rights import MODES
 
 ABOUT = """refold: an agent you can trust with your computer and look inside of.
@@ -50,12 +52,18 @@ DOORS = {
     "models": ("models", "run"),
     "auth": ("auth", "run"),
     "local": ("local", "run"),
+    "schema": ("schema", "run"),
     "config": ("settings", "run"),
+    "doctor": ("doctor", "run"),
+    "init": ("init", "run"),
+    "logs": ("logs", "run"),
+    "completion": ("completion", "run"),
+    "man": ("man", "run"),
     "demo": ("begin", "demo"),
     "tour": ("begin", "tour"),
 }
 _SUBCOMMANDS = """subcommands, each with a --help of its own:
-  sessions     list, show and check sessions
+  sessions     list, find, name, delete, export and import sessions
   rewind       go back to before something was said: talk, files or both
   plans        the plans made here
   memory       what is remembered from session to session
@@ -76,7 +84,13 @@ _SUBCOMMANDS = """subcommands, each with a --help of its own:
   models       which models there are, and what they cost
   auth         the keys of providers
   local        models that run on this machine's processor
+  schema       of what goes over stdio: documents out, orders in
   config       each setting, its value, and where it comes from
+  doctor       is all as it should be here? exit 1 if not
+  init         write AGENTS.md for this folder, from what can be seen
+  logs         what refold wrote down about its work
+  completion   what a shell needs to complete command lines
+  man          the manual page
   demo         one real task on the embedded model
   tour         a guided tour, without a model or a network
 """
@@ -85,16 +99,23 @@ COMMANDS = tuple(DOORS)
 _OWN = (
     "rewind", "plans", "memory", "skills", "agents", "rlm", "context", "cost", "verify", "tree", "show", "trace", "step",
     "stream", "replay", "permissions", "trust", "models", "auth", "local",
+    "schema", "config", "doctor", "init", "completion", "man", "logs", "sessions",
 )  # fmt: skip
 HIDDEN = "finish"  # of `refold memory`: no person types it
 _NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 FORMATS = ("text", "json", "stream-json")
 TAKEN = ("text", "stream-json")
+PICK = True  # of --resume: no session is named
+DISPLAYS = ("auto", "plain", "status", "line")
 
 
 class Parser(ArgumentParser):
     """Errors of the command line are ours, like any other bad input."""
+
+    def actions(self) -> list[Action]:
+        """Each flag and word that it knows, for those who tell of them."""
+        return list(self._actions)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(
@@ -111,18 +132,24 @@ class Parser(ArgumentParser):
             said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
             message = message[: found.start()] + said
         else:
-            typed = message.removeprefix("unrecognized arguments: ").split("=")[0]
-            near = get_close_matches(typed.split(" ")[0], self._option_string_actions, n=1)
+            unknown = message.removeprefix("unrecognized arguments: ")
+            typed = "" if unknown == message else re.split("[ =]", unknown)[0]
+            near = get_close_matches(typed, self._option_string_actions, n=1)
         return f"{message}; did you mean {near[0]}?" if near else message
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
     """The flags of a session, or of a subcommand if the first word names one."""
     if arguments and arguments[0] in COMMANDS:
-        return _commands(arguments[0]).parse_args(arguments)
+        return _commands((arguments[0],)).parse_args(arguments)
     found = _session().parse_args(arguments)
     found.command = ""
     return found
+
+
+def whole() -> tuple[Parser, Parser]:
+    """The flags of a session, and every subcommand. Loads every door."""
+    return _session(), _commands(COMMANDS)
 
 
 def _session() -> Parser:
@@ -139,10 +166,13 @@ def _session() -> Parser:
     add("-p", "--print", action="store_true", help="one task without a terminal")
     add("-c", "--continue", dest="continue_", action="store_true",
         help="go on with the newest session of this directory")  # fmt: skip
-    add("-r", "--resume", metavar="ID", help="go on with this session")
+    add("-r", "--resume", nargs="?", const=PICK, metavar="ID",
+        help="go on with this session: its id or name; without one, pick it")  # fmt: skip
     add("--fork", action="store_true",
         help="with -c or -r: go on in a copy, and leave that session as it is")  # fmt: skip
     add("--at", type=_event, metavar="EVENT", help="with --fork: a copy up to this event")
+    add("-w", "--worktree", nargs="?", const="", metavar="NAME",
+        help="work in a git working tree of its own, beside the repository")  # fmt: skip
     add("-m", "--model", metavar="PROVIDER/MODEL", help="which model answers")
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m then names its model")
     add("--host", help="where the provider's server runs, for one on a machine of yours")
@@ -157,6 +187,7 @@ def _session() -> Parser:
     _add_rights(parser)
     _add_output(parser)
     _add_calls(parser)
+    parser.set_defaults(workspace=None)  # where --worktree made one
     return parser
 
 
@@ -193,6 +224,8 @@ def _add_output(parser: Parser) -> None:
     add("--input-format", choices=TAKEN, default="text",
         help="stream-json: words and answers to questions come as JSON lines on stdin")  # fmt: skip
     add("--output-format", choices=FORMATS, default="text", help="what -p prints")
+    add("--display", choices=DISPLAYS,
+        help="what the terminal is sent: plain is text alone")  # fmt: skip
     add("--include-partial-messages", action="store_true",
         help="stream-json: pieces of answers too")  # fmt: skip
     add("--max-turns", type=int, metavar="N", help="answers of the model in one turn")
@@ -212,6 +245,8 @@ def _add_calls(parser: Parser) -> None:
     add("--script", metavar="FILE", help="take the answers from a file, not a model")
     add("--record", metavar="FILE", help="write every model call into this cassette")
     add("--replay", metavar="FILE", help="take the answers from a cassette, strictly")
+    add("--log-level", choices=(*LEVELS, "off"),
+        help="what is written into the log (refold logs)")  # fmt: skip
     add("--trace", action="store_true", default=None,
         help="keep model calls exactly as they go over the wire (sessions requests)")  # fmt: skip
 
@@ -261,31 +296,15 @@ class _Told:
         return parser
 
 
-def _commands(asked: str) -> Parser:
+def _commands(asked: Iterable[str]) -> Parser:
     parser = Parser(prog="refold", allow_abbrev=False)
     commands = _Told(parser.add_subparsers(dest="command", metavar="COMMAND"))
-    sessions = commands.add_parser("sessions", help="list, show and check sessions")
-    what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
-    listing = what.add_parser("list", help="the sessions, newest first")
-    listing.add_argument("--all", action="store_true", help="of every directory")
-    listing.add_argument("--json", action="store_true", help="as JSON, one a line")
-    for name, about in (
-        ("show", "what was said and done"),
-        ("check", "is the journal whole? exit 1 if not"),
-        ("requests", "model calls as they went over the wire, where --trace kept them"),
-    ):
-        one = what.add_parser(name, help=about)
-        one.add_argument("id", help="a session's id, or the beginning of it")
-        if name == "requests":
-            one.add_argument("number", nargs="?", type=int, help="only this one, whole")
-        one.add_argument("--json", action="store_true", help="as JSON")
-    config = commands.add_parser("config", help="show the settings")
-    shown = config.add_subparsers(dest="what", metavar="WHAT", required=True)
-    shown.add_parser("show", help="each setting, its value, and where it comes from")
     demo = commands.add_parser("demo", help="one real task on the embedded model")
     demo.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="on another model")
     commands.add_parser("tour", help="a guided tour, without a model or a network")
-    if asked in _OWN:
-        add: Callable[[Subparsers], None] = import_module(f"refold.cli.{asked}").add_parser
-        add(commands)
+    for name in asked:
+        if name in _OWN:
+            door = import_module(f"refold.cli.{DOORS[name][0]}")
+            add: Callable[[Subparsers], None] = door.add_parser
+            add(commands)
     return parser

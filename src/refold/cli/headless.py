@@ -4,8 +4,6 @@ On stdout stands what the chosen format promises (docs/headless.md) and nothing
 else; notices go to stderr. Nobody can be asked: what would ask is denied.
 """
 
-import select
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -16,71 +14,130 @@ import anyio
 
 from refold.app import App
 from refold.cli.attached import attached
+from refold.cli.flags import PICK
 from refold.cli.opening import app_of, open_session, pictures
-from refold.cli.told import Told
-from refold.errors import BadInput, JournalError, RefoldError, first
+from refold.cli.piped import words_of
+from refold.cli.stopping import Stops
+from refold.cli.told import WAITING, Told, exit_code
+from refold.cli.worktree import in_a_worktree
+from refold.errors import BadInput, first
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.escape import on_one_line
-from refold.views.result import EXIT_CODES, result
+from refold.views.stream import Document
 
 TIMED_OUT = 3
-_SOON = 0.2  # seconds for a pipe beside a task to say something
+INTERRUPTED = 130
+_CLOSING = 5.0  # seconds to close what is open, at most
 
 
-def run(found: Namespace) -> int:
-    if found.input_format == "stream-json":
-        from refold.cli.stdio import run as over_stdio
-
-        return over_stdio(found)
-    return anyio.run(_run, found, _words(found), pictures(found))
-
-
-async def _run(found: Namespace, words: str, shown: Sequence[Picture]) -> int:
-    began = time.monotonic()
-    app = app_of(found, attended=False)
+def run(found: Namespace, stops: Stops | None = None) -> int:
+    """The task. `stops` may have heard already that it is to end."""
+    if found.input_format == "stream-json" and found.output_format != "stream-json":
+        raise BadInput(
+            "--input-format stream-json is answered in JSON lines: "
+            "add --output-format stream-json"
+        )
+    told, stops = (
+        Told(found.output_format, live=found.include_partial_messages),
+        stops or Stops(),
+    )
     try:
+        stops.aloud()
+        if found.resume is PICK:
+            from refold.cli.resuming import nobody_picks
+
+            raise nobody_picks()
+        with in_a_worktree(found):
+            if found.input_format == "stream-json":
+                from refold.cli.stdio import run as over_stdio
+
+                return over_stdio(found, told, stops)
+            task = _Task(found, words_of(found), pictures(found), told, stops)
+            return anyio.run(task.run)
+    except BaseException as error:  # whatever it is, the last word on stdout is ours
+        told.broken(first(error))
+        raise
+
+
+class _Task:
+    def __init__(
+        self,
+        found: Namespace,
+        words: str,
+        shown: Sequence[Picture],
+        told: Told,
+        stops: Stops,
+    ) -> None:
+        self._found, self._words, self._shown = found, words, shown
+        self._told, self._stops = told, stops
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        told, stops = self._told, self._stops
+        stops.hurry = told.outlet.hurry
+        async with stops.heard():
+            app = app_of(self._found, attended=False)
+            try:
+                return await self._in(app)
+            finally:
+                await closed(app)
+        # It was stopped where there was no turn to stop, or for the second time.
+        await told.end(self._document() | {"outcome": "interrupted", "reason": stops.why})
+        return INTERRUPTED
+
+    async def _in(self, app: App) -> int:
+        found, told, stops = self._found, self._told, self._stops
         if found.resume is None and not found.continue_:
             app.models.check(app.model_of(View()))  # before there is a session to -c
-        typed = None if found.text == words else found.text
-        if found.text.lstrip().startswith("/"):
-            from refold.cli.expanding import expanded
-
-            meant = expanded(found.text, app)
-            if meant != found.text:
-                words, typed = words.replace(found.text, meant, 1), found.text
+        words, typed = _meant(found, self._words, app)
         id_, session = await open_session(app, found)
         async with session:
+            told.of(session, id_)
             app.models.check(app.model_of(session.view))
-            out = Told(found.output_format, id_, live=found.include_partial_messages)
             timed_out = False
-            try:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(tell_notices, app)
-                    sent = (*shown, *_named(words, session, app))
-                    said = Said(words, sent, typed)
-                    timed_out = await turn(session, said, out, found.timeout)
-            except (JournalError, BaseExceptionGroup) as error:
-                out.broken(first(error), session, time.monotonic() - began)
-                raise
-            document = result(session.view, id_, time.monotonic() - began)
+            async with anyio.create_task_group() as group:
+                group.start_soon(tell_notices, app)
+                sent = (*self._shown, *_named(words, session, app))
+                timed_out = await turn(
+                    session, Said(words, sent, typed), told, found.timeout, stops
+                )
+            document = self._document()
             if timed_out:
                 document["reason"] = f"it took longer than {found.timeout:g} s"
-            code = TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
+            code = TIMED_OUT if timed_out else exit_code(document, unread=told.gone)
             if found.verify:
+                stops.gently = None
                 held = await _verified(app, id_, session, document)
                 code = code or held
-            out.end(document, session)
-            return code
-    finally:
+            await told.end(document)
+            return code or int(told.gone)
+
+    def _document(self) -> Document:
+        return self._told.result(time.monotonic() - self._began)
+
+
+async def closed(app: App) -> None:
+    """Close what it has open, also where we are stopped, and in a bounded time."""
+    with anyio.move_on_after(_CLOSING, shield=True):
         await app.aclose()
 
 
-async def _verified(
-    app: App, id_: str, session: Session, document: dict[str, object]
-) -> int:
+def _meant(found: Namespace, words: str, app: App) -> tuple[str, str | None]:
+    """The words, `/name` spelled out; and what was typed of them, where that is not all."""
+    typed = None if found.text == words else found.text
+    if found.text.lstrip().startswith("/"):
+        from refold.cli.expanding import expanded
+
+        meant = expanded(found.text, app)
+        if meant != found.text:
+            return words.replace(found.text, meant, 1), found.text
+    return words, typed
+
+
+async def _verified(app: App, id_: str, session: Session, document: Document) -> int:
     """Put what is claimed into the document, each with its verdict. 5: do not rely on it."""
     from refold.claims.claiming import Checking
     from refold.cli.verify import NOT_SUPPORTED, claims_of, told_of
@@ -131,19 +188,27 @@ class Out(Protocol):
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
 
 
-async def turn(session: Session, said: Said, out: Out, limit: float | None) -> bool:
-    """Run the turn while its news are printed. True if it took too long."""
-    watch, clock = session.hub.watch(), _Clock(limit)
+async def turn(
+    session: Session, said: Said, out: Out, limit: float | None, stops: Stops | None = None
+) -> bool:
+    """Run the turn while its news are printed. True if it took too long.
+
+    Signals stop it, if nobody else hears them: who does gives `stops`.
+    """
+    if stops is None:
+        stops = Stops()
+        async with stops.heard():
+            return await turn(session, said, out, limit, stops)
+        raise KeyboardInterrupt(stops.why)  # for the second time, or too early
+    watch, clock = session.hub.watch(live=WAITING), _Clock(limit, stops)
+    stops.gently = session.inbox.interrupt
     out.begin(session)
     if session.lost:
-        sys.stderr.write(
-            f"refold: the journal was damaged at its end; lost: {session.lost}\n"
-        )
+        complain(f"the journal was damaged at its end; lost: {session.lost}")
     if said.words:
         await session.inbox.say(said.words, pictures=said.shown, typed=said.typed)
     async with anyio.create_task_group() as group:
         group.start_soon(out.follow, watch.frames(), session)
-        group.start_soon(_heed_signals, session)
         group.start_soon(clock.run, session)
         await (session.go() if said.words else session.continue_())
         watch.close()
@@ -155,38 +220,12 @@ async def turn(session: Session, said: Said, out: Out, limit: float | None) -> b
 class _Clock:
     """Stops the turn when its time is over: as an event first, like any stop."""
 
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds, self.ran_out = seconds, False
+    def __init__(self, seconds: float | None, stops: Stops) -> None:
+        self._seconds, self._stops, self.ran_out = seconds, stops, False
 
     async def run(self, session: Session) -> None:
         if self._seconds is None:
             return
         await anyio.sleep(self._seconds)
+        self._stops.hurry()
         self.ran_out = await session.inbox.cancel("out of time")
-
-
-async def _heed_signals(session: Session) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as news:
-        async for number in news:
-            await session.inbox.interrupt(f"stopped by {signal.Signals(number).name}")
-
-
-def _words(found: Namespace) -> str:
-    """The text of the command line, then what stands on stdin, if it is a pipe."""
-    closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison] - it can be
-    piped = "" if closed or sys.stdin.isatty() else _stdin(found)
-    words = "\n\n".join(part for part in (found.text, piped) if part.strip())
-    if not words and not found.continue_ and found.resume is None:
-        raise BadInput('nothing to do: give the task as refold -p "…" or on stdin')
-    return words
-
-
-def _stdin(found: Namespace) -> str:
-    # A script often inherits a pipe that nobody writes to and nobody closes. Who gave
-    # the task on the command line is not made to wait for it.
-    if found.text and not select.select([sys.stdin], [], [], _SOON)[0]:
-        return ""
-    try:
-        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    except OSError as error:
-        raise RefoldError(f"stdin cannot be read: {error}") from error

@@ -3,21 +3,26 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 
+from refold.agents.given import Given
 from refold.app import App
 from refold.cli.confirming import said_yes
-from refold.cli.finishing import aide_for, leave
-from refold.cli.opening import app_of, open_session, pictures, settings_of
+from refold.cli.finishing import aide_for, leave, note_down
+from refold.cli.opening import app_of, as_settings, open_session, pictures, settings_of
+from refold.cli.taking_up import mended, same_place
 from refold.cli.terminal.commands import names
 from refold.cli.terminal.run import run as converse
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.trusting import Offer
+from refold.cli.worktree import in_a_worktree
 from refold.config.folders import Folders
 from refold.config.paths import paths
-from refold.config.remember import remember
 from refold.errors import BadInput
 from refold.journal.fold import View
 from refold.policies import budget
@@ -30,12 +35,17 @@ MENDED = "the journal was damaged at its end; lost: {lost}"
 
 def run(found: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
+    with in_a_worktree(found):
+        return _opened(found)
+
+
+def _opened(found: Namespace) -> int:
     _ask_about_the_folder(found)
     app = app_of(found, attended=True)
     if not app.models.default():
         from refold.cli.begin import first_run
 
-        if not first_run(app.paths):
+        if not first_run(app.paths, app.settings.terminal):
             return 0
         app = app_of(found, attended=True)
     return anyio.run(_run, found, app)
@@ -70,18 +80,32 @@ async def _run(found: Namespace, app: App) -> int:
     try:
         if app.learns:
             leave(app.remembering, os.environ)  # what an earlier one could not finish
+        words, typed = found.text, None
+        if words.lstrip().startswith("/"):
+            from refold.cli.expanding import expanded
+
+            words = expanded(found.text, app)
+            typed = found.text if words != found.text else None
         id_, session = await open_session(app, found)
         async with session:
-            here = around(app, id_, session.view, session.lost)
-            return await converse(session, here, found.text, pictures(found))
+            here = around(app, id_, session.view, session.lost, as_settings(found))
+            return await converse(session, here, words, pictures(found), typed)
     finally:
         await app.aclose()
         if app.learns:
             leave(app.remembering, os.environ)
+        if app.wishes.keep:
+            note_down(app.home)
 
 
-def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
-    """What the terminal may use of the app."""
+def around(
+    app: App,
+    id_: str,
+    view: View,
+    lost: str = "",
+    flags: Mapping[str, object] = MappingProxyType({}),
+) -> Surroundings:
+    """What the terminal may use of the app. `flags` are settings of the command line."""
 
     async def choose(name: str) -> str:
         # A key may have to be fetched, or a person asked for it.
@@ -97,6 +121,12 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         session = await app.resume(made.id)
         app.put_down(made.id)
         return session
+
+    async def resume(id_: str) -> tuple[Session, tuple[str, ...]]:
+        same_place(app, id_)
+        session = await app.resume(id_)
+        app.put_down(id_)
+        return session, await mended(app, session)
 
     async def learn(session: Session) -> Learned:
         aide = aide_for(app, session.view, asked=True)
@@ -118,22 +148,32 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         model=app.model_of(view),
         models=app.models.names(),
         choose_model=choose,
-        remember=partial(remember, app.paths.settings),
+        remember=partial(_remember, app),
+        settings=partial(_settings, app, flags),
         new_session=another,
+        resume=resume,
+        home=app.home if app.wishes.keep else None,
+        files=app.workspace.files,
+        given=lambda session: _given(app, session),
         fork=fork,
         tools=app.tools,
         rules=app.rules,
         effort=app.settings.effort,
         mode=app.settings.permission_mode,
         budget=budget(app.settings),
+        steps=app.settings.limits.steps,
         window=app.settings.context.window,
         notify=app.settings.notify,
+        display=app.settings.terminal.display,
+        theme=app.settings.terminal.theme,
+        vi=app.settings.terminal.vi,
         facts=app.facts,
         unread=app.unread,
         always=app.workspace.always,
         saved_in=str(app.paths.folders),
         snapshots=lambda view: app.snapshots(view.about.id),
         history=app.paths.state / "history",
+        sessions=partial(_sessions, app),
         agents=app.agents,
         agent=app.settings.agent,
         preset=app.settings.preset,
@@ -146,6 +186,35 @@ def around(app: App, id_: str, view: View, lost: str = "") -> Surroundings:
         notices=(*app.notices(), *shortcuts.notices(), *_learned(app), *lost_words),
         come_back=f"refold -c   (or refold -r {id_})",
     )
+
+
+# A start does without what these three import.
+
+
+def _sessions(app: App) -> Sequence[tuple[str, str, str]]:
+    from refold.cli.resuming import offered
+
+    return offered(app.home, app.directory)
+
+
+async def _settings(
+    app: App, flags: Mapping[str, object], keys: tuple[str, ...]
+) -> Sequence[str]:
+    from refold.cli.settings import in_words
+
+    return await in_words(Path(app.directory), app.paths, app.environ, flags, keys)
+
+
+def _remember(app: App, key: str, value: str) -> None:
+    from refold.config.writing import remember
+
+    remember(app.paths, key, value)
+
+
+def _given(app: App, session: Session) -> Given:
+    """The tools of the next turn, as they would be now."""
+    world = app.outfit(session.record, session.view.about.id)(session.view)
+    return Given(tuple(world.tools), world.deferred)
 
 
 def _learned(app: App) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ process ends at once when its work is done: what must survive is on the disk by
 then, and taking an interpreter apart helps nobody.
 """
 
+import gc
 import os
 import sys
 from argparse import Namespace
@@ -13,14 +14,28 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TextIO
 
-from refold.cli.flags import DOORS, parse
+from refold.cli.flags import DOORS, PICK, parse
+from refold.cli.loading import loading
 from refold.cli.out import Gone
+from refold.cli.streams import never_failing, occupy_closed
 from refold.errors import RefoldError, first
+
+_MADE_BETWEEN = 20_000  # objects, between two looks for garbage
 
 
 def run(arguments: Sequence[str]) -> None:
     """Do what was asked and end the process. Never returns but for tests."""
-    code = main(arguments)
+    # A start makes much and throws nothing away: looking for garbage was a fifth of it.
+    gc.set_threshold(_MADE_BETWEEN)
+    occupy_closed()
+    sys.stderr = never_failing(2)
+    try:
+        code = main(arguments)
+    except Exception as error:  # a mistake of ours; whoever reports it needs all of it
+        from refold.cli.crash import told
+
+        code = 1
+        sys.stderr.write(f"{told(error, arguments)}\n")
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, AttributeError):  # gone, or closed from the start
             stream.flush()
@@ -28,7 +43,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what was asked; gives the exit code."""
+    """Do what was asked; gives the exit code. Raises nothing but mistakes of ours."""
     try:
         return _dispatch(parse(arguments))
     except (RefoldError, Gone, KeyboardInterrupt, BaseExceptionGroup) as error:
@@ -44,7 +59,7 @@ def _told(error: BaseException) -> int:
             return 1
         case KeyboardInterrupt():
             return 130
-        case _:  # a bug of ours; whoever reports it needs all of it
+        case _:
             raise error
 
 
@@ -57,7 +72,10 @@ def _dispatch(found: Namespace) -> int:
         return _session(found)
     # Only the one that was asked for is loaded.
     module, name = DOORS[found.command]
-    door: Callable[[Namespace], int] = getattr(import_module(f"refold.cli.{module}"), name)
+    with loading():
+        door: Callable[[Namespace], int] = getattr(
+            import_module(f"refold.cli.{module}"), name
+        )
     return door(found)
 
 
@@ -68,10 +86,25 @@ def _session(found: Namespace) -> int:
         sys.stdout.write(f"refold {__version__}\n")
         return 0
     terminal = _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
-    if found.print or not terminal or found.input_format != "text":
-        from refold.cli.headless import run as headless
+    if terminal and not found.print and found.input_format == "text":
+        return _in_a_terminal(found)
+    from refold.cli.stopping import Stops
 
-        return headless(found)
-    from refold.cli.interactive import run as interactive
+    stops = Stops()
+    stops.listen()  # the next import takes long
+    from refold.cli.headless import run as headless
 
+    return headless(found, stops)
+
+
+def _in_a_terminal(found: Namespace) -> int:
+    if found.resume is PICK:
+        from refold.cli.resuming import pick_one
+
+        found.resume = None  # so that settings are those of this directory
+        if not (picked := pick_one(found)):
+            return 0
+        found.resume = picked
+    with loading():
+        from refold.cli.interactive import run as interactive
     return interactive(found)

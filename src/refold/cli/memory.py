@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
-from refold.cli.opening import here
 from refold.cli.out import write
+from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError

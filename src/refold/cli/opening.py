@@ -8,15 +8,12 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
 
 from refold.app import App
-from refold.cli.standing import here
+from refold.cli.taking_up import choose_again, place_of
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
-from refold.config.remember import remember
 from refold.errors import BadInput
-from refold.journal.home import Home, started_in
 from refold.models import own_address
 from refold.session.session import Session
 from refold.tools.contract import Picture
@@ -29,10 +26,11 @@ def app_of(found: Namespace, *, attended: bool) -> App:
     """Settings from all their layers, and the wishes of this start."""
     places = paths(os.environ)
     _, variables = _at_an_address(found)
-    loaded = settings_of(found)
+    loaded, where = settings_of(found), place_of(found)
+    added = [_directory(each) for each in found.add_dir]
     wishes = Wishes(
-        directory=_workspace(found, places.data / "sessions"),
-        more_roots=tuple(_directory(each) for each in found.add_dir),
+        directory=where.directory,
+        more_roots=tuple(dict.fromkeys((*where.roots, *added))),
         model=named_model(found),
         attended=attended,
         trust=found.trust,
@@ -43,25 +41,18 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         replay=_file(found.replay),
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
-        notices=(loaded.unheeded,) if loaded.unheeded else (),
+        notices=tuple(filter(None, (*where.notices, loaded.unheeded))),
     )
     app = App(loaded.settings, places, {**os.environ, **variables}, wishes)
     if found.save:
-        _save(found, app, places.settings)
+        _save(found, app)
     return app
 
 
 def settings_of(found: Namespace) -> Here:
     """Those of every layer, and what is to be said of the folder's own."""
-    places = paths(os.environ)
-    moved, _ = _at_an_address(found)
-    return load_here(
-        _workspace(found, places.data / "sessions"),
-        places,
-        os.environ,
-        {**_as_settings(found), **moved},
-        trust=found.trust,
-    )
+    places, directory = paths(os.environ), place_of(found).directory
+    return load_here(directory, places, os.environ, as_settings(found), trust=found.trust)
 
 
 async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
@@ -80,19 +71,7 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
         sys.stderr.write(f"{id_}: forked from {made.source} at event {made.seq}\n")
     session = await app.resume(id_)
     app.put_down(id_)
-    if model := named_model(found):
-        await session.inbox.choose_model(app.models.full(model))
-    if found.effort:
-        await session.inbox.choose_effort(found.effort)
-    if mode := _mode(found):
-        await session.inbox.set_mode(mode)
-    if found.agent:
-        from refold.agents.choosing import choose
-
-        await choose(session.inbox, app.agents, found.agent)
-    if found.max_budget_usd and (chosen := session.view.rights.budget) is not None:
-        budget = replace(chosen, dollars=found.max_budget_usd)
-        await session.inbox.set_budget(budget)  # what was chosen in it would win
+    await choose_again(app, session, found, named_model(found), _mode(found))
     return id_, session
 
 
@@ -103,17 +82,21 @@ def _check_fork(found: Namespace) -> None:
         raise BadInput("--at says where to fork: it goes with --fork")
 
 
-def _as_settings(found: Namespace) -> dict[str, object]:
+def as_settings(found: Namespace) -> dict[str, object]:
     """What the command line says about settings; None and () say nothing."""
+    moved, _ = _at_an_address(found)
     return {
+        **moved,
         "effort": found.effort,
         "fallback": tuple(found.fallback_model),
         "trace": found.trace,
+        "log": found.log_level,
         "agent": found.agent,
         "preset": found.preset,
         "memory": False if found.no_memory else None,
         "budget.dollars": found.max_budget_usd,
         "permission_mode": _mode(found),
+        "terminal.display": found.display,
         "limits.steps": found.max_turns,
         "permissions.allow": tuple(found.allow),
         "permissions.ask": tuple(found.ask),
@@ -121,17 +104,19 @@ def _as_settings(found: Namespace) -> dict[str, object]:
     }
 
 
-def _save(found: Namespace, app: App, file: Path) -> None:
+def _save(found: Namespace, app: App) -> None:
     """--save: what was chosen here is the default from now on."""
+    from refold.config.writing import remember
+
     model = named_model(found)
     if not (model or found.effort):
         raise BadInput(
             "--save needs something to save: -m PROVIDER/MODEL, --effort, or both"
         )
     if model:
-        remember(file, "model", app.models.check(model))
+        remember(app.paths, "model", app.models.check(model))
     if found.effort:
-        remember(file, "effort", found.effort)
+        remember(app.paths, "effort", found.effort)
 
 
 def named_model(found: Namespace) -> str:
@@ -189,23 +174,6 @@ def pictures(found: Namespace) -> tuple[Picture, ...]:
 
 def _mode(found: Namespace) -> Mode | None:
     return "bypass" if found.yolo else MODES.get(found.permission_mode or "")
-
-
-def _workspace(found: Namespace, sessions: Path) -> Path:
-    """Where the session works: one that is taken up stays where it was started.
-
-    What was allowed in it, and the paths in it, are about that place.
-    """
-    if found.resume is None:
-        return here()
-    session = Home(sessions).find(found.resume)
-    directory = Path(started_in(session.path) or here())
-    if not directory.is_dir():
-        raise BadInput(
-            f"the session {session.id} works in {directory}, which is gone: make that "
-            "directory again, or start a new session"
-        )
-    return directory
 
 
 def _directory(text: str) -> Path:

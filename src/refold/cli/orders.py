@@ -120,7 +120,7 @@ class _Message(Struct, frozen=True):
     role: str = "user"
 
 
-class _User(Struct, frozen=True, tag_field="type", tag="user"):
+class User(Struct, frozen=True, tag_field="type", tag="user"):
     """Words as programs send them that were written for another agent."""
 
     message: _Message
@@ -132,16 +132,17 @@ Order: TypeAlias = (
     | SetMode | Interrupt | Cancel | Continue
     | Steer | Queue | CompactTalk | SetBudget | SetAgent | StopChild
 )  # fmt: skip
+KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 
 def order_in(line: bytes) -> Order:
     """The order that stands in this line. Raises `BadInput` that says what is wrong."""
     try:
-        found = msgspec.json.decode(_whole(line), type=Order | _User)
+        found = msgspec.json.decode(_whole(line), type=Order | User)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is no order: {_in_words(str(error))}") from error
-    return _as_ours(found.message) if isinstance(found, _User) else found
+    return _as_ours(found.message) if isinstance(found, User) else found
 
 
 def _in_words(problem: str) -> str:

@@ -5,6 +5,7 @@ Python's own stdout loses the rest of a long text where it is not buffered
 raised because nobody reads any more.
 """
 
+import select
 import sys
 
 from refold.errors import RefoldError
@@ -22,7 +23,12 @@ def write(text: str) -> None:
 
 def answer(text: str) -> None:
     """Write what a model said: for a program as it is, on a screen without orders to it."""
-    write((visible(text) if _is_screen() else text).rstrip() + "\n")
+    write(answer_text(text))
+
+
+def answer_text(text: str) -> str:
+    """What `answer` writes of it."""
+    return (visible(text) if _is_screen() else text).rstrip() + "\n"
 
 
 def ended(outcome: object, reason: object) -> None:
@@ -37,9 +43,16 @@ def write_bytes(given: bytes) -> None:
     if out is None:
         raise Gone
     try:
-        while left:
-            left = left[out.write(left) or 0 :]
-        out.flush()
+        while True:
+            try:
+                while left:
+                    left = left[out.write(left) or 0 :]
+                out.flush()
+                return
+            except BlockingIOError as error:
+                # Whoever shares it with us has made it one that does not wait.
+                left = left[error.characters_written :]
+                select.select((), (out,), ())
     except BrokenPipeError as error:
         raise Gone from error
     except OSError as error:

@@ -24,7 +24,7 @@ from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events import Checkpointed, Entry, Judged
 from refold.journal.fold import View, apply
-from refold.journal.home import Home, started_in
+from refold.journal.home import Home, works_in
 from refold.permissions.facts import Decision
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
@@ -52,7 +52,7 @@ def run(found: Namespace) -> int:
     places = paths(os.environ)
     session = named(Home(places.data / "sessions"), found.id)
     whole, damage = entries(session)
-    folder = started_in(session.path) or os.getcwd()
+    folder = works_in(session.path) or os.getcwd()
     under = _under(Path(found.rules).expanduser(), places, _roots(whole, folder))
     judged = list(_again(whole, under))
     changed = [each for each in judged if each.changed]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from refold.cli.opening import here
 from refold.cli.out import write
 from refold.cli.reading import folded
+from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.errors import BadInput

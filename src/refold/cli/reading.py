@@ -1,27 +1,31 @@
 """A session's journal, read without its pen: for doors that only show or judge it."""
 
 from argparse import ArgumentParser
+from typing import TYPE_CHECKING
 
 from refold.cli.standing import here
+from refold.cli.waiting import Waiting
 from refold.errors import BadInput
 from refold.journal.events import Entry
-from refold.journal.fold import View, fold
 from refold.journal.home import Home, Session
-from refold.journal.tree_files import entries_in
+
+if TYPE_CHECKING:
+    from refold.journal.fold import View
 
 
 def add_session(parser: ArgumentParser) -> None:
     """The session that a command is about: `found.id`, for `named`."""
     about = (
-        "a session, or the beginning of its id; without it, the newest of this directory"
+        "a session's id or name, or the beginning of one; without it, the newest of this "
+        "directory"
     )
     parser.add_argument("id", nargs="?", default="last", metavar="ID", help=about)
 
 
 def named(home: Home, text: str) -> Session:
-    """The session of this id or of one that begins so; of `last`, the newest started here."""
+    """The session with this id or name; of `last`, the newest that was started here."""
     if text != "last":
-        return home.find(text)
+        return home.find(text, Waiting())
     found = home.newest_of(here())
     if found is None:
         raise BadInput(
@@ -30,12 +34,17 @@ def named(home: Home, text: str) -> Session:
     return found
 
 
-def folded(session: Session) -> tuple[View, str]:
+def folded(session: Session) -> "tuple[View, str]":
     """What it knows, and what is wrong with its journal, if anything."""
+    from refold.journal.fold import fold
+
     found, damage = entries(session)
     return fold(found), damage
 
 
 def entries(session: Session) -> tuple[list[Entry], str]:
     """The good entries from the start, and what is wrong with the next, if anything."""
+    # The folds take a moment to load, and whoever lists sessions needs none.
+    from refold.journal.tree_files import entries_in
+
     return entries_in(session.path)

@@ -28,7 +28,7 @@ from refold.engine.world import Aide, World
 from refold.errors import BadInput, ProviderError
 from refold.journal.events import Briefed, Checkpointed, Entry
 from refold.journal.fold import View, fold
-from refold.journal.home import Home, Session, started_in
+from refold.journal.home import Home, Session, works_in
 from refold.outfit import Outfit
 from refold.prompts.parts import part_of
 from refold.provider.port import Delta, Request
@@ -102,7 +102,7 @@ class Worlds:
     """
 
     def __init__(self, session: Session, whole: list[Entry]) -> None:
-        self._session, self._directory = session, Path(started_in(session.path) or here())
+        self._session, self._directory = session, Path(works_in(session.path) or here())
         if not self._directory.is_dir():
             raise BadInput(
                 f"the session {session.id} worked in {self._directory}, which is gone: "

@@ -6,8 +6,8 @@ from argparse import Namespace
 
 import msgspec
 
-from refold.cli.opening import here
 from refold.cli.out import write
+from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
 from refold.config.paths import paths

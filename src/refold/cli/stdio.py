@@ -5,21 +5,22 @@ with any stream (`told`), and each turn ends with its result. Somebody is there 
 ask for as long as stdin is open; what is still asked then is denied.
 """
 
-import os
-import signal
 import sys
 from argparse import Namespace
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Sequence
+from functools import partial
 
 import anyio
-from anyio import to_thread
 
 from refold.app import App
 from refold.cli.desk import Desk
+from refold.cli.headless import INTERRUPTED, TIMED_OUT, closed
 from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.order_lines import LONGEST, lines
 from refold.cli.orders import CompactTalk, UserMessage, order_in
-from refold.cli.told import Told
-from refold.errors import BadInput, JournalError, first
+from refold.cli.stopping import Stops
+from refold.cli.told import WAITING, Told
+from refold.errors import BadInput
 from refold.journal.events import Entry, TurnEnded, TurnStarted
 from refold.journal.fold import View
 from refold.journal.frame import Frame
@@ -29,79 +30,85 @@ from refold.tools.contract import Picture
 from refold.views.result import EXIT_CODES, result
 from refold.views.stream import Document
 
-TIMED_OUT = 3
-INTERRUPTED = 130
-LONGEST = 32 * 1024 * 1024  # bytes of one line
 _NOBODY = "nobody is there to answer any more"
+_LATE = "out of time"
 
 
-def run(found: Namespace) -> int:
-    if found.output_format != "stream-json":
-        raise BadInput(
-            "--input-format stream-json is answered in JSON lines: "
-            "add --output-format stream-json"
-        )
-    return anyio.run(_run, found, pictures(found))
+def run(found: Namespace, told: Told, stops: Stops) -> int:
+    return anyio.run(_run, found, pictures(found), told, stops)
 
 
-async def _run(found: Namespace, shown: Sequence[Picture]) -> int:
-    app = app_of(found, attended=True)
-    try:
-        if found.resume is None and not found.continue_:
-            app.models.check(app.model_of(View()))
-        id_, session = await open_session(app, found)
-        async with session:
-            app.models.check(app.model_of(session.view))
-            for notice in app.notices():
-                sys.stderr.write(f"refold: {notice}\n")
-            door = Door(app, id_, session, live=found.include_partial_messages)
-            try:
+async def _run(found: Namespace, shown: Sequence[Picture], told: Told, stops: Stops) -> int:
+    stops.hurry = told.outlet.hurry
+    async with stops.heard():
+        app = app_of(found, attended=True)
+        try:
+            if found.resume is None and not found.continue_:
+                app.models.check(app.model_of(View()))
+            id_, session = await open_session(app, found)
+            async with session:
+                told.of(session, id_)
+                app.models.check(app.model_of(session.view))
+                for notice in app.notices():
+                    sys.stderr.write(f"refold: {notice}\n")
+                door = Door(app, id_, session, told)
+                stops.gently = partial(door.leave, INTERRUPTED)
                 return await door.run(found.text, shown, found.timeout)
-            except (JournalError, BaseExceptionGroup) as error:
-                door.told.broken(first(error), session, 0.0)
-                raise
-    finally:
-        await app.aclose()
+        finally:
+            await closed(app)
+    await told.end(told.result(0.0) | {"outcome": "interrupted", "reason": stops.why})
+    return INTERRUPTED
 
 
 class Door:
     """One session, and the program at the other end."""
 
-    def __init__(self, app: App, id_: str, session: Session, *, live: bool) -> None:
-        self._desk = Desk(app, session)
-        self.told = Told("stream-json", id_, live=live, asked=self._desk.request)
+    def __init__(self, app: App, id_: str, session: Session, told: Told) -> None:
+        self._desk, self._told = Desk(app, session), told
+        told.asked = self._desk.request
         self._id, self._session = id_, session
         self.patience = app.settings.limits.answer  # seconds
         self._closed = self._leaving = False  # stdin has ended; we have to go
         self._code, self._began = 0, 0.0
+        self._why = ""  # we have to go
         self._results: dict[int, Document] = {}  # by the seq of their turn's end
         self._news = anyio.Event()
 
     async def run(self, words: str, shown: Sequence[Picture], seconds: float | None) -> int:
         """Until stdin has ended and nothing is left to do. The exit code comes back."""
-        watch = self._session.hub.watch()
+        watch = self._session.hub.watch(live=WAITING)
         forget = self._session.hub.heed(self._heed)
         try:
-            self.told.begin(self._session)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._show, watch.frames())
                 if words or shown:
                     await self._desk.say(UserMessage(words), shown)
                 group.start_soon(self._read)
-                group.start_soon(self._hear_signals)
                 group.start_soon(self._end_in_time, seconds)
                 await self._work()
                 watch.close()
-                await self.told.finished.wait()
+                await self._told.finished.wait()
+                await self._last_word()
                 group.cancel_scope.cancel()
         finally:
             forget()
-        return self._code
+        self._told.outlet.settle()
+        return self._code or int(self._told.gone)
+
+    async def leave(self, code: int, why: str) -> bool:
+        """Stop what is under way, and go."""
+        self._leaving, self._code, self._why = True, code, why
+        if self._desk.beside is not None:
+            self._desk.beside.cancel()
+        stop = self._session.inbox
+        await (stop.cancel(why) if code == TIMED_OUT else stop.interrupt(why))
+        self._news.set()
+        return True
 
     async def _work(self) -> None:
         session, desk = self._session, self._desk
         while True:
-            if (self._leaving or self.told.gone) and not session.view.turn.seq:
+            if (self._leaving or self._told.gone) and not session.view.turn.seq:
                 return
             if desk.going_on or not session.idle:
                 go = session.continue_ if desk.going_on else session.go
@@ -139,26 +146,33 @@ class Door:
 
     async def _read(self) -> None:
         number = 0
-        async for line in _lines():
+        async for line in lines():
             number += 1
-            if line.strip():
+            if line is None or line.strip():
                 try:
-                    if len(line) > LONGEST:
+                    if line is None:
                         raise BadInput(f"a line may have {LONGEST} bytes at most")
                     await self._desk.obey(order_in(line))
                 except BadInput as error:
-                    self._wrong(number, error)
+                    await self._wrong(number, error)
             self._news.set()
         self._closed = True
         self._news.set()
 
-    def _wrong(self, number: int, error: BadInput) -> None:
+    async def _wrong(self, number: int, error: BadInput) -> None:
         said: Document = {"type": "error", "kind": "BadInput", "line": number}
-        self.told.lines([said | {"reason": f"line {number} of stdin: {error}"}])
+        await self._told.lines([said | {"reason": f"line {number} of stdin: {error}"}])
 
     async def _show(self, frames: AsyncIterable[Frame]) -> None:
-        await self.told.follow(frames, self._session, self._result)
+        await self._told.follow(frames, self._session, self._result)
         self._news.set()
+
+    async def _last_word(self) -> None:
+        """Whoever is sent away while no turn runs is told so."""
+        if self._leaving and self._told.last != "result":
+            how = "cancelled" if self._code == TIMED_OUT else "interrupted"
+            document = result(self._session.view, self._id, 0.0)
+            await self._told.end(document | {"outcome": how, "reason": self._why})
 
     def _heed(self, entry: Entry) -> None:
         match entry.event:
@@ -181,43 +195,5 @@ class Door:
         if seconds is None:
             return
         await anyio.sleep(seconds)
-        self._leave(TIMED_OUT)
-        await self._session.inbox.cancel("out of time")
-
-    async def _hear_signals(self) -> None:
-        ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        with anyio.open_signal_receiver(*ours) as news:
-            async for number in news:
-                self._leave(INTERRUPTED)
-                name = signal.Signals(number).name
-                await self._session.inbox.interrupt(f"stopped by {name}")
-
-    def _leave(self, code: int) -> None:
-        self._leaving, self._code = True, code
-        if self._desk.beside is not None:
-            self._desk.beside.cancel()
-        self._news.set()
-
-
-async def _lines() -> AsyncGenerator[bytes]:
-    """The lines of stdin as they come."""
-    closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison] - it can be
-    if closed:
-        return
-    source, left = sys.stdin.fileno(), b""
-    while piece := await _piece(source):
-        *whole, left = (left + piece).split(b"\n")
-        for line in whole:
-            yield line
-    if left:
-        yield left
-
-
-async def _piece(source: int) -> bytes:
-    try:
-        await anyio.wait_readable(source)
-        return os.read(source, 65_536)
-    except PermissionError:  # a file is always readable, and cannot be waited for
-        return await to_thread.run_sync(os.read, source, 65_536)
-    except OSError:  # whoever held the other end is gone
-        return b""
+        self._told.outlet.hurry()
+        await self.leave(TIMED_OUT, _LATE)

@@ -6,6 +6,7 @@ at every pause and every question. Who opens the session is handed in.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -210,8 +211,17 @@ class _Nobody:
     async def secret(self, prompt: Line) -> str | Key:
         return Key.CTRL_D
 
-    def interrupt(self) -> None:
-        return
+    def quiet(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def typed(self) -> str:
+        return ""
+
+    def interrupt(self) -> bool:
+        return False
 
     def redraw(self) -> None:
+        return
+
+    def vi(self, on: bool | None = None) -> None:
         return

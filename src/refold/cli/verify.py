@@ -26,7 +26,7 @@ from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal.events import Entry
-from refold.journal.home import started_in
+from refold.journal.home import works_in
 from refold.journal.tree import Node
 from refold.place.port import Files
 from refold.values.claims import WORST_FIRST, Checked, Evidence
@@ -165,7 +165,7 @@ def told_of(entries: Sequence[Entry], turn: int = 0) -> Told:
 
 
 def _folder(node: Node) -> Path:
-    return Path(started_in(node.path) or here())
+    return Path(works_in(node.path) or here())
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from refold.errors import BadInput
-from refold.place.private import write
+from refold.place.private import alone, write
 
 
 def read(file: Path) -> dict[str, str]:
@@ -65,17 +65,21 @@ def _parsed(file: Path, text: str) -> dict[str, str]:
 
 
 def _change(file: Path, provider: str, key: str | None) -> bool:
-    before = _text(file)
-    keys = _parsed(file, before)
-    there = keys.pop(provider, None) is not None
-    if key is None and not there:
+    if key is None and not file.exists():
         return False
-    after = _changed(before, provider, key)
-    wished = keys if key is None else keys | {provider: key}
-    if not _holds(after, wished):  # written in a way that we cannot mend line by line
-        after = "".join(f"{quoted(n)} = {quoted(v)}\n" for n, v in wished.items())
+    file = file.resolve()  # a link to it stays one
     try:
-        write(file.resolve(), after)  # a link to it stays one
+        with alone(file):
+            before = _text(file)
+            keys = _parsed(file, before)
+            there = keys.pop(provider, None) is not None
+            if key is None and not there:
+                return False
+            after = _changed(before, provider, key)
+            wished = keys if key is None else keys | {provider: key}
+            if not _holds(after, wished):  # in a way that we cannot mend line by line
+                after = "".join(f"{quoted(n)} = {quoted(v)}\n" for n, v in wished.items())
+            write(file, after)
     except OSError as error:
         raise BadInput(f"the keys in {file} cannot be written: {error}") from error
     return there

@@ -6,10 +6,8 @@ what is only told to the model, it is in the folder: that changes every day and 
 loosen nothing. Reading either is the business of others.
 """
 
-import fcntl
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -18,7 +16,7 @@ from refold.config.project import Project
 from refold.config.written import as_toml
 from refold.errors import BadInput
 from refold.permissions.rules import parse
-from refold.place.private import open_lock, write
+from refold.place.private import alone, write
 from refold.values.below import below
 from refold.values.rights import Verdict
 
@@ -166,7 +164,7 @@ class Folders:
                 f"the folder {folder!r} cannot be remembered: its name is no UTF-8"
             ) from error
         try:
-            with self._alone():
+            with alone(self._file):
                 document = self._read()
                 folders = self._folders(document)
                 entry = dict(self._entry(folder))
@@ -177,16 +175,6 @@ class Folders:
                 write(self._file, as_toml({**document, "folders": folders}))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {error}") from error
-
-    @contextmanager
-    def _alone(self) -> Generator[None]:
-        """While two processes change the file, neither loses what the other wrote."""
-        opened = open_lock(self._file.with_name(f".{self._file.name}.lock"))
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(opened)
 
 
 def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:

@@ -39,19 +39,24 @@ class Here(NamedTuple):
     @property
     def unheeded(self) -> str:
         """Which settings of the folder do not count, and why; "" if all do."""
-        where = (
-            f"{' and '.join(f.name for f in self.project.files)} in {self.project.folder}"
-        )
-        way = "`refold trust add` shows and takes them, --trust takes them for one start"
-        match self.state:
-            case "unusable":
-                return f"{self.project.problem}; no settings of this folder count"
-            case "new":
-                return f"{on_one_line(where)}: not trusted, so these settings do not count; {way}"
-            case "changed":
-                return f"{on_one_line(where)}: changed since, so these settings do not count; {way}"
-            case _:
-                return ""
+        return unheeded(self.project, self.state)
+
+
+def unheeded(found: Project, state: State) -> str:
+    """Which settings of a folder do not count, and why; "" if all do."""
+    where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
+    way = "`refold trust add` shows and takes them, --trust takes them for one start"
+    match state:
+        case "unusable":
+            return f"{found.problem}; no settings of this folder count"
+        case "new":
+            return (
+                f"{on_one_line(where)}: not trusted, so these settings do not count; {way}"
+            )
+        case "changed":
+            return f"{on_one_line(where)}: changed since, so these settings do not count; {way}"
+        case _:
+            return ""
 
 
 def load_here(

@@ -34,38 +34,73 @@ class Origin(NamedTuple):
 
     value: object
     origin: str
+    text: str = ""  # of the file, where it is one
+    path: tuple[str, ...] = ()  # of the setting in it
+
+    @property
+    def line(self) -> int:
+        """Where in the file; 0: it is none. Counted when it is asked, which is seldom."""
+        if not self.text:
+            return 0
+        from refold.config.statements import line_of, lines_of
+
+        return line_of(lines_of(self.text), self.path)
 
     @property
     def place(self) -> str:
-        """The same for the beginning of an error: of a file, only its name."""
+        """The same for the beginning of an error: of a file, its name and the line."""
         whose, _, file = self.origin.partition(" ")
-        return file if whose in _WHOSE else self.origin
+        return self._with_line(file) if whose in _WHOSE else self.origin
+
+    @property
+    def where(self) -> str:
+        """All of it, for a list: with the line where it is a file's."""
+        return self._with_line(self.origin)
+
+    def _with_line(self, text: str) -> str:
+        return f"{text}:{line}" if (line := self.line) else text
 
 
 Layer: TypeAlias = Iterable[tuple[str, Origin]]
+MARK = "\ufeff"  # some editors begin a file with it
 
 
 def from_file(file: Path, whose: str) -> Layer:
+    text = text_of(file)
+    return from_text(text, str(file), f"{whose} {file}") if text else ()
+
+
+def text_of(file: Path) -> str:
+    """As it is, line ends too; "" where there is none. Raises `BadInput`."""
     try:
         if file.exists() and not file.is_file():
             raise BadInput(f"the settings in {file} cannot be read: it is no file")
-        text = file.read_text(encoding="utf-8")
+        return file.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the settings in {file} cannot be read: {error}") from error
-    return from_text(text, str(file), f"{whose} {file}")
+        return ""
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"the settings in {file} cannot be read: it is no UTF-8, from byte {error.start + 1} on"
+        ) from error
+    except OSError as error:
+        raise BadInput(
+            f"the settings in {file} cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def from_text(text: str, name: str, origin: str) -> Layer:
     """The settings in a text of TOML. Raises `BadInput` that begins with `name`."""
     import tomllib  # only who has a file pays for it
 
+    text = text.removeprefix(MARK)
     try:
         found = tomllib.loads(text)
-        return [(key, Origin(value, origin)) for key, value in _dotted(found)]
+        return [
+            (joined(*path), Origin(value, origin, text, path))
+            for path, value in _dotted(found)
+        ]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{name} is no TOML: {error}") from error
+        raise BadInput(_no_toml(name, text, error)) from error
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
@@ -104,9 +139,24 @@ def _split(text: str) -> list[str]:
     return found
 
 
-def _dotted(found: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, object]]:
+def _dotted(
+    found: Mapping[str, Any], before: tuple[str, ...] = ()
+) -> Iterable[tuple[tuple[str, ...], object]]:
     for name, value in found.items():
-        if isinstance(value, dict):
-            yield from _dotted(cast("dict[str, Any]", value), f"{before}{joined(name)}.")
+        if isinstance(value, dict) and value:
+            yield from _dotted(cast("dict[str, Any]", value), (*before, name))
         else:
-            yield f"{before}{joined(name)}", value
+            yield (*before, name), value
+
+
+def _no_toml(name: str, text: str, error: Exception) -> str:
+    """`tomllib` says at the end of its sentence where it is."""
+    said = str(error)
+    what, _, place = said.partition(" (at ")
+    if found := re.fullmatch(r"line (\d+), column (\d+)\)", place):
+        line, column = int(found[1]), int(found[2])
+    elif place:  # the end of the text
+        line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    else:
+        return f"{name} is no TOML: {said}"
+    return f"{name}:{line}:{column}: this is no TOML: {what}"

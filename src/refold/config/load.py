@@ -7,8 +7,10 @@ Whether a project's files count is `folders`' business: they come in here only i
 they do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +29,7 @@ from refold.config.layers import (
     parts_of,
 )
 from refold.config.rules import rules_of, sourced
-from refold.config.settings import Provider, Settings
+from refold.config.settings import Permissions, Provider, Settings, Written
 from refold.errors import BadInput
 from refold.provider.command.given import Command
 from refold.provider.override import Override
@@ -42,6 +44,7 @@ _TABLES: dict[str, type[Struct]] = {
     "commands": Command,
 }
 _RULES = "permissions."
+_NO_UTF8 = re.compile(r"[\ud800-\udfff]")  # bytes of a variable or a flag that are none
 _LONGEST = 300  # letters of a value in an error
 
 
@@ -63,21 +66,30 @@ def load(
 
     The layers `between` win over the user's file and nothing else.
     """
-    layers = (
-        from_file(file, "user"),
-        *between,
-        from_environment(environ),
-        from_flags(flags),
-        from_file(managed, "managed"),
+    return combined(layer() for layer in layers_of(file, environ, flags, between, managed))
+
+
+def layers_of(
+    file: Path,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    between: Sequence[Layer] = (),
+    managed: Path = MANAGED,
+) -> tuple[Callable[[], Layer], ...]:
+    """The layers that `load` reads, in its order, each read when it is called."""
+    return (
+        lambda: from_file(file, "user"),
+        *(partial(_as_it_is, layer) for layer in between),
+        lambda: from_environment(environ),
+        lambda: from_flags(flags),
+        lambda: from_file(managed, "managed"),
     )
-    return combined(layers)
 
 
 def combined(layers: Iterable[Layer]) -> Loaded:
     """What these layers come to. Rules that break their own examples are an error."""
     origins: dict[str, Origin] = {}
-    for given, found in (pair for layer in layers for pair in layer):
-        key, found = checked(given, found)
+    for key, found in (pair for layer in layers for pair in settled(layer)):
         before = origins.get(key)
         if before and key.startswith(_RULES):
             both = (*_items(before.value), *_items(found.value))
@@ -88,9 +100,22 @@ def combined(layers: Iterable[Layer]) -> Loaded:
     return Loaded(settings, origins)
 
 
+def settled(layer: Layer) -> Layer:
+    """Each setting of a layer, checked. Raises `BadInput`; for unknown tables, too."""
+    for given, found in layer:
+        if found.value == {} and _is_table(canonical(given)):
+            continue
+        key, counts = checked(given, found)
+        if key.startswith(_RULES):
+            name = key.removeprefix(_RULES)
+            items = cast("tuple[Written, ...]", counts.value)
+            rules_of(Permissions(**{name: items}), counts.place)
+        yield key, counts
+
+
 def checked(given: str, found: Origin) -> tuple[str, Origin]:
     """The key as it is looked up, and the value as it counts. Raises `BadInput`."""
-    key = _canonical(given)
+    key = canonical(given)
     if key == "permission_mode" and isinstance(found.value, str):
         found = found._replace(value=MODES.get(found.value, found.value))
     _check(key, found, given)
@@ -114,7 +139,7 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
     return found
 
 
-def _canonical(given: str) -> str:
+def canonical(given: str) -> str:
     """A key as it is looked up: names of providers and programs know no capitals."""
     parts = parts_of(_SYNONYMS.get(given, given))
     if not parts:
@@ -124,28 +149,56 @@ def _canonical(given: str) -> str:
     return joined(*parts)
 
 
-def _check(key: str, found: Origin, given: str) -> None:
-    """Convert one value alone, so that an error can name it and its place."""
+def within(key: str) -> tuple[type[Struct], str]:
+    """The table that says what `key` may be, and what it is called there."""
     parts = parts_of(key) or [key]
     if parts[0] in _TABLES and len(parts) >= 3:
-        whole, asked = _TABLES[parts[0]], joined(*parts[2:])
-        nested = _nested({asked: found})
-    else:
-        whole, asked, nested = Settings, key, _nested({key: found})
+        return _TABLES[parts[0]], joined(*parts[2:])
+    return Settings, key
+
+
+def _is_table(key: str) -> bool:
+    """May it stand there with nothing in it?"""
+    if key in _TABLES or (key.partition(".")[0] in _TABLES and len(parts_of(key)) == 2):
+        return True
+    whole, asked = within(key)
+    known = flat(whole())
+    return known.get(asked) == {} or any(name.startswith(f"{asked}.") for name in known)
+
+
+def _check(key: str, found: Origin, given: str) -> None:
+    """Convert one value alone, so that an error can name it and its place."""
+    whole, asked = within(key)
     known = flat(whole())
     if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
-        near = get_close_matches(asked, [*_SYNONYMS, *known], 1, 0.5)
+        tables = {name.rpartition(".")[0] for name in known if found.value == {}}
+        near = get_close_matches(asked, tables or [*_SYNONYMS, *known], 1, 0.5)
         if near and found.origin.startswith(VARIABLE):
             near = ["REFOLD_" + near[0].upper().replace(".", "__")]
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        if inside := [name for name in known if name.startswith(f"{asked}.")]:
+            hint = f"it is a table of settings, such as {inside[0]}"
         raise BadInput(f"{found.place}: there is no setting {_cut(repr(given))}; {hint}")
+    texts = (given, *_items(found.value))
+    if any(isinstance(each, str) and _NO_UTF8.search(each) for each in texts):
+        raise BadInput(
+            f"{found.place}: the setting {_cut(repr(given)[1:-1])} cannot be "
+            f"{_cut(repr(found.value))}: that is no UTF-8"
+        )
     try:
-        msgspec.convert(nested, whole, strict=False)
+        msgspec.convert(_nested({asked: found}), whole, strict=False)
     except msgspec.ValidationError as error:
-        problem = _cut(str(error).split(" - at ")[0])
+        problem = _cut(str(error).split(" - at ")[0]) + _instead(whole, asked)
         raise BadInput(
             f"{found.place}: the setting {given} cannot be {_cut(repr(found.value))}: {problem}"
         ) from error
+
+
+def _instead(whole: type[Struct], asked: str) -> str:
+    from refold.config.kinds import choices
+
+    may = choices(whole, parts_of(asked))
+    return f"; it can be {', '.join(map(repr, may))}" if may else ""
 
 
 def _cut(text: str) -> str:
@@ -155,13 +208,17 @@ def _cut(text: str) -> str:
 
 def _nested(found: Mapping[str, Origin]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
-    for key, (value, _) in found.items():
+    for key, origin in found.items():
         *above, name = parts_of(key) or [key]
         inside = whole
         for part in above:
             inside = inside.setdefault(part, {})
-        inside[name] = value
+        inside[name] = origin.value
     return whole
+
+
+def _as_it_is(layer: Layer) -> Layer:
+    return layer
 
 
 def _items(value: object) -> tuple[object, ...]:

@@ -15,9 +15,8 @@ from typing import cast
 from msgspec import Struct
 
 from refold.config.layers import Layer, Origin, from_text
-from refold.config.load import checked
-from refold.config.rules import rules_of
-from refold.config.settings import Permissions, Written
+from refold.config.load import settled
+from refold.config.settings import Written
 from refold.config.unlinked import small_files
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
@@ -101,10 +100,11 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
         return False
 
     for called, content in small_files(folder, DIRECTORY, tuple(_WHOSE), is_own).items():
-        yield _read(called, _WHOSE[called.removeprefix(f"{DIRECTORY}/")], content)
+        yield read(called, _WHOSE[called.removeprefix(f"{DIRECTORY}/")], content)
 
 
-def _read(called: str, whose: str, content: bytes) -> ProjectFile:
+def read(called: str, whose: str, content: bytes) -> ProjectFile:
+    """What such a file says. Raises `BadInput` for what makes no sense, or must not be."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -113,18 +113,13 @@ def _read(called: str, whose: str, content: bytes) -> ProjectFile:
         ) from error
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
-    found = tuple(
-        _allowed(given, *checked(given, origin), called)
-        for given, origin in from_text(text, called, f"{whose} {called}")
-    )
-    for key, origin in found:
-        if key.startswith("permissions."):
-            name = key.removeprefix("permissions.")
-            rules_of(Permissions(**{name: cast("tuple[Written, ...]", origin.value)}))
+    settings = settled(from_text(text, called, f"{whose} {called}"))
+    found = tuple(allowed(key, origin) for key, origin in settings)
     return ProjectFile(called, sha256(content).hexdigest(), found)
 
 
-def _allowed(given: str, key: str, origin: Origin, called: str) -> tuple[str, Origin]:
+def allowed(key: str, origin: Origin) -> tuple[str, Origin]:
+    """What came in, if a project may say so. Raises `BadInput`."""
     if key in _FREE:
         return key, origin
     bound = _BOUND.get(key, ())
@@ -133,11 +128,11 @@ def _allowed(given: str, key: str, origin: Origin, called: str) -> tuple[str, Or
     if bound:
         may = " or ".join(str(value).lower() for value in bound)
         raise BadInput(
-            f"{called}: a project may set {given} to {may} only, and not to "
+            f"{origin.place}: a project may set {key} to {may} only, and not to "
             f"{_plain(origin.value)}: write it into your own settings if you want it"
         )
     raise BadInput(
-        f"{called}: a project must not set {on_one_line(given)[:200]}: write it into your "
+        f"{origin.place}: a project must not set {on_one_line(key)[:200]}: write it into your "
         "own settings if you want it"
     )
 

@@ -18,14 +18,17 @@ from refold.values.rights import Verdict
 SETTINGS = "settings"  # the source of a rule that came from no file and no flag
 
 
-def rules_of(permissions: Permissions) -> tuple[Rule, ...]:
-    """Raises `BadInput` for a rule that is none, or that breaks its own examples."""
+def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
+    """Raises `BadInput` for a rule that is none, or that breaks its own examples.
+
+    It begins with `place`, or else with the source of the rule.
+    """
     found: list[tuple[Verdict, Written | str]] = [
         *(("deny", each) for each in permissions.deny),
         *(("ask", each) for each in permissions.ask),
         *(("allow", each) for each in permissions.allow),
     ]
-    return tuple(_rule(verdict, each) for verdict, each in found)
+    return tuple(_rule(verdict, each, place) for verdict, each in found)
 
 
 def sourced(items: Iterable[object], origin: Origin) -> tuple[Written, ...]:
@@ -33,13 +36,13 @@ def sourced(items: Iterable[object], origin: Origin) -> tuple[Written, ...]:
     return tuple(_sourced(each, origin) for each in items)
 
 
-def _rule(verdict: Verdict, found: Written | str) -> Rule:
+def _rule(verdict: Verdict, found: Written | str, place: str) -> Rule:
     written = Written(rule=found) if isinstance(found, str) else found
     source = written.source or SETTINGS
     try:
         rule = parse(written.rule, verdict, source)
     except BadInput as error:
-        raise BadInput(f"{Origin(None, source).place}: {error}") from error
+        raise BadInput(f"{place or Origin(None, source).place}: {error}") from error
     return checked(replace(rule, match=written.match, not_match=written.not_match))
 
 

@@ -19,6 +19,7 @@ AtLeast1000: TypeAlias = Annotated[int, Meta(ge=1_000)]
 Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -152,11 +153,20 @@ class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     judge: str = ""  # looks at the work of others
 
 
+class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The line terminal: how it is drawn and how it is typed into."""
+
+    display: Literal["auto", "plain", "status", "line"] = "auto"  # auto: what it can do
+    theme: Literal["auto", "dark", "light", "mono"] = "auto"  # auto: the terminal's colours
+    vi: bool = False  # the keys of vi instead of those of Emacs
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: Roles = Roles()
     effort: Effort = ""  # how hard the model thinks; "": as the provider has it
     fallback: tuple[str, ...] = ()  # models to ask while the main one is down
     trace: bool = False  # keep every model call exactly as it went over the wire
+    log: LogLevel = "info"  # what is written down for `refold logs`, from this level on
     permission_mode: Mode = "default"
     durability: Literal["kept", "written"] = "kept"
     agent: Word = "main"  # who works: its prompt, tools and rights
@@ -164,6 +174,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instructions: bool = True  # heed AGENTS.md and its kin in trusted folders
     skills: bool = True  # tell the model which skills there are
     memory: bool = True  # learn what to remember, and tell the model
+    titles: bool = True  # have a model find titles of sessions that were left
     reminders: bool = True  # tell the model of open todos and of files others changed
     notify: NotNegative = 30.0  # seconds of work after which its end rings; 0: never
     checkpoints: bool = True  # keep files as they are before a step that may change them
@@ -174,6 +185,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     context: ContextSettings = ContextSettings()
     children: Children = Children()
     python: Python = Python()
+    terminal: Terminal = Terminal()
     http: Http = Http()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     backend: Backend = Backend()

@@ -17,7 +17,7 @@ from refold.prompts.repository import chain, root_of
 # Folders with one file or folder for each prompt, skill or agent.
 _FOLDERS = (
     ".refold/prompts", ".refold/skills", ".refold/agents", ".agents/skills", ".claude/skills",
-    ".claude/agents",
+    ".claude/agents", ".refold/commands", ".claude/commands",
 )  # fmt: skip
 _FILES = (".refold/skills.md", ".agent0/skills.md", ".agent/memory.md")
 _MOST = 100

@@ -18,19 +18,19 @@ def as_toml(document: Mapping[str, Any]) -> str:
 def _table(table: Mapping[str, Any], name: tuple[str, ...]) -> Iterator[str]:
     plain = {k: v for k, v in table.items() if not isinstance(v, dict)}
     if name and (plain or not table):
-        yield f"[{'.'.join(map(_name, name))}]"
+        yield f"[{'.'.join(map(name_in_toml, name))}]"
     for key, value in plain.items():
-        yield f"{_name(key)} = {_value(value)}"
+        yield f"{name_in_toml(key)} = {value_in_toml(value)}"
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _table(cast("dict[str, Any]", value), (*name, key))
 
 
-def _name(key: str) -> str:
+def name_in_toml(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quoted(key)
 
 
-def _value(value: object) -> str:
+def value_in_toml(value: object) -> str:
     match value:
         case str():
             return quoted(value)
@@ -40,9 +40,9 @@ def _value(value: object) -> str:
             return value.isoformat()
         case list() | tuple():
             items = cast("list[object]", value)
-            return f"[{', '.join(map(_value, items))}]"
+            return f"[{', '.join(map(value_in_toml, items))}]"
         case dict():
             pairs = cast("dict[str, object]", value).items()
-            return f"{{{', '.join(f'{_name(k)} = {_value(v)}' for k, v in pairs)}}}"
+            return f"{{{', '.join(f'{name_in_toml(k)} = {value_in_toml(v)}' for k, v in pairs)}}}"
         case _:
             return repr(value)  # of numbers, inf and nan too

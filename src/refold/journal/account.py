@@ -11,6 +11,7 @@ from refold.journal.events import (
     Entry,
     Forked,
     Handed,
+    Imported,
     ModelAnswered,
     ModelFailed,
     Said,
@@ -18,7 +19,9 @@ from refold.journal.events import (
 )
 from refold.values.usage import Spent, Usage
 
-HEARS = (ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, Handed)
+HEARS = (
+    ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, Handed, Imported,
+)  # fmt: skip
 _KEYS_REMEMBERED = 256
 
 
@@ -48,13 +51,20 @@ def apply(account: Account, entry: Entry) -> Account:
             return replace(account, below=account.below + spent)
         case Handed(name, blob):
             return replace(account, handed=(*account.handed, (name, blob)))
-        case Forked():  # the other session has paid for it
-            return replace(account, spent=Spent(), below=Spent(), by_model=())
+        case Forked() | Imported():
+            return _copied(account, entry.event)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
             return replace(account, client_keys=keys)
         case _:
             return account
+
+
+def _copied(account: Account, event: Forked | Imported) -> Account:
+    if isinstance(event, Imported):  # no Python here begins with what another one had
+        return replace(account, handed=())
+    # The other session has paid for it.
+    return replace(account, spent=Spent(), below=Spent(), by_model=())
 
 
 def _paid(account: Account, model: str, usage: Usage, cost: float | None) -> Account:

@@ -39,7 +39,7 @@ class Blobs:
         return name
 
     def get(self, name: str) -> bytes:
-        if not fullmatch(r"[0-9a-f]{64}", name):
+        if not is_name(name):
             raise JournalError(f"{name!r} is no blob's name: that is 64 hex digits")
         path = self.path(name)
         try:
@@ -74,6 +74,10 @@ class Blobs:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+def is_name(text: str) -> bool:
+    return fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 def _holds(path: Path, name: str) -> bool:

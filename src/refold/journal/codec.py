@@ -86,7 +86,7 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
     for line in lines:
         rest = line[_START:]
         h = _chained(head.h, rest)
-        if line[:_START] != _OPEN + h.encode() + _CLOSE:
+        if line[:_START] != start_of(h):
             raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
         try:
             found = _LINE.decode(b"{" + rest)
@@ -94,6 +94,20 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
             raise Corrupt(head.seq + 1, "it is no line of a journal") from error
         head = Head(head.seq + 1, h)
         yield found, head
+
+
+def unchecked(line: bytes) -> Event | None:
+    """What a line says, whatever stands before it; None: it is none."""
+    try:
+        found = _LINE.decode(b"{" + line[_START:])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return load(found.kind, found.data)
+
+
+def start_of(h: str) -> bytes:
+    """How the line begins whose hash is `h`."""
+    return _OPEN + h.encode() + _CLOSE
 
 
 def ways_on(line: bytes, head: Head) -> tuple[Head, Head]:

@@ -11,7 +11,7 @@ Three rules keep a journal readable in five years:
 When it happened, in which turn and by whose hand is the envelope's business
 (`codec`); what it means is the fold's (`fold` and the sub-folds beside it). What a
 session starts below itself, children and code, is told in `below`; what is set aside
-for models asked beside the talk, in `money`.
+for models asked beside the talk, in `money`; what a person calls it, in `naming`.
 """
 
 from typing import Literal, TypeAlias
@@ -31,7 +31,8 @@ from refold.journal.below import (
     VariablesKept,
     VariablesRestored,
 )
-from refold.journal.money import BudgetSet, Reserved, Settled
+from refold.journal.money import BudgetSet, Reserved, Settled, StepsSet
+from refold.journal.naming import Renamed, Tagged, Titled
 from refold.values.control import Control, Shorter
 from refold.values.effort import Effort
 from refold.values.messages import Image, Message
@@ -49,6 +50,7 @@ class SessionStarted(Struct, frozen=True):
     refold: str = ""
     id: str = ""  # the session's own, as providers are told it
     unremembered: bool = False  # nothing said from here on becomes a note
+    roots: tuple[str, ...] = ()  # what else belongs to its workspace, links followed
 
 
 class SessionResumed(Struct, frozen=True):
@@ -56,6 +58,10 @@ class SessionResumed(Struct, frozen=True):
 
     refold: str = ""
     unremembered: bool = False  # nothing said from here on becomes a note
+    directory: str = ""  # where it goes on, if that is another
+    roots: tuple[str, ...] | None = (
+        None  # the other directories from here on; null: as before
+    )
 
 
 class Mended(Struct, frozen=True):
@@ -304,6 +310,18 @@ class FilesFound(Struct, frozen=True):
     files: tuple[tuple[str, str], ...]  # real path, "changed" or "deleted"
 
 
+class Imported(Struct, frozen=True):
+    """All lines up to here came from a file. They are history, and nothing of them goes on.
+
+    What was under way there is not known here; what a person allowed or chose there was
+    not said here. It goes on in `directory`.
+    """
+
+    source: str  # the id that it has in the file
+    id: str = ""  # the one that it has here
+    directory: str = ""
+
+
 class Distilled(Struct, frozen=True):
     """Memory was made of this session, up to the event `upto`; `kept` notes came of it."""
 
@@ -343,12 +361,12 @@ Event: TypeAlias = (
     | Said | TurnStarted | Briefed | TakenUp | Asked | ModelAnswered | ModelFailed
     | Traced | Rejected | Judged | Answered | Granted | Started | Ended
     | Rewound | Stopped | TurnEnded | ModeChanged | PlanAnswered
-    | CompactAsked | Compacted | Reserved | Settled | BudgetSet | AgentChosen
-    | FilesFound | Distilled
+    | CompactAsked | Compacted | Reserved | Settled | BudgetSet | StepsSet | AgentChosen
+    | FilesFound | Imported | Distilled
     | ChildBorn | ChildGranted | ChildAsks | ChildAnswered | ChildStopped | ChildEnded
     | CallMade | Handed | VariablesKept | VariablesRestored | Forked
     | Checkpointed | FilesRestored | ModelChosen
-    | EffortChosen | Noted | Unknown
+    | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
 )  # fmt: skip
 
 

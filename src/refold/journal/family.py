@@ -18,13 +18,14 @@ from refold.journal.events import (
     ChildStopped,
     Entry,
     Forked,
+    Imported,
     Reserved,
 )
 from refold.values.budget import NO_LIMIT, Budget
 
 HEARS = (
     ChildBorn, ChildGranted, ChildAsks, ChildAnswered, ChildStopped, ChildEnded, Reserved,
-    Forked,
+    Forked, Imported,
 )  # fmt: skip
 Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
@@ -40,7 +41,7 @@ class Child(Struct, frozen=True):
     granted: Budget = NO_LIMIT  # all in all
     stopped: str = ""  # why it is to end
     end: ChildEnded | None = None
-    foreign: bool = False  # of the session that this one is a fork of: read, never resumed
+    foreign: bool = False  # of a session that this one was made of: read, never resumed
 
     @property
     def name(self) -> str:
@@ -111,7 +112,7 @@ def apply(family: Family, entry: Entry) -> Family:
             return _asked(family, entry.event)
         case Reserved(leaf=leaf) if leaf:
             return replace(family, leaves=leaf)
-        case Forked():
+        case Forked() | Imported():
             children = tuple(replace(each, foreign=True) for each in family.children)
             return replace(family, children=children, asks=())
         case _:

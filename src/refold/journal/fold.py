@@ -32,7 +32,7 @@ from refold.journal import (
 from refold.journal.about import About
 from refold.journal.account import Account
 from refold.journal.changes import Changes
-from refold.journal.events import Asked, Entry, Rewound, Said
+from refold.journal.events import Asked, Entry, Imported, Rewound, Said
 from refold.journal.family import Family
 from refold.journal.known import Known
 from refold.journal.mishaps import Mishaps
@@ -101,6 +101,8 @@ def apply(view: View, entry: Entry) -> View:
     # No mark stands between a call and its result: going back there would do it twice.
     if kind in _MARKED and not view.talk.calls:
         changed["marks"] = view.marks.plus(Mark(entry.seq, view.talk))
+    if kind is Imported:  # there is no way back to what somebody else may have made up
+        changed["marks"] = Log[Mark]()
     if isinstance(event, Rewound) and (mark := view.marked(event.mark)):
         changed["talk"] = mark.talk
     return replace(view, **changed)

@@ -12,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.errors import BadInput, Corrupt
 from refold.journal import blobs, codec, lines
 from refold.journal.causes import cause_of
 from refold.journal.codec import Head
 from refold.journal.disk import Disk, make_directories, told
-from refold.journal.events import Ended, Entry, Event, Forked
+from refold.journal.events import Ended, Entry, Event, Forked, Imported
 from refold.journal.fold import View, apply, fold
 from refold.journal.home import Home
 from refold.journal.named import blobs_of
@@ -54,16 +55,20 @@ def fork(
         )
     disk = disk or Disk()
     directory = home.path(source)
-    whole, entries, head = _copied(directory, source, at)
+    found = Reader(directory / lines.NAME).read(0)
+    whole, entries, head = _copied(found, source, at)
     id_ = home.new_id(now)
+    news: list[Event] = [Forked(source, head.seq, head.h, id_)]
+    # A copy of a part of what came from a file has come from there, too.
+    if imported := _last_imported(found[len(whole) :]):
+        news.append(replace(imported, id=id_))
     aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
     with told("write", aside):
         sweep(home.root)
         try:
             make_directories(aside, disk)
-            _write(
-                aside / lines.NAME, [*whole, *_own(entries, head, source, id_, now)], disk
-            )
+            own = _own(entries, head, news, now)
+            _write(aside / lines.NAME, [*whole, *own], disk)
             _link(directory, aside, entries, disk)
             disk.sync_directory(aside)
             disk.rename(aside, home.path(id_))
@@ -74,19 +79,18 @@ def fork(
     return Fork(id_, source, head.seq)
 
 
-def sweep(root: Path) -> None:
+def sweep(root: Path, aside: str = ASIDE) -> None:
     """Remove what others left half made when they died."""
-    for left in root.glob(f"{ASIDE}*"):
-        process = left.name.removeprefix(ASIDE).partition("-")[0]
+    for left in root.glob(f"{aside}*"):
+        process = left.name.removeprefix(aside).partition("-")[0]
         if process.isdecimal() and not _lives(int(process)):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _copied(
-    directory: Path, source: str, at: int | None
+    found: Sequence[bytes], source: str, at: int | None
 ) -> tuple[Sequence[bytes], Sequence[Entry], Head]:
     """The lines up to there, what they say, and where they end."""
-    found = Reader(directory / lines.NAME).read(0)
     if at is not None and not 0 < at <= len(found):
         raise BadInput(
             f"the session {source} has no event {at}: give one from 1 to {len(found)}"
@@ -106,8 +110,17 @@ def _copied(
     return whole, [entry for entry, _ in decoded], decoded[-1][1]
 
 
+def _last_imported(found: Sequence[bytes]) -> Imported | None:
+    """The newest one in these lines. Their chain is not looked at."""
+    for line in reversed(found):
+        event = codec.unchecked(line) if b'"kind":"Imported"' in line else None
+        if isinstance(event, Imported):  # the words may stand in the arguments of a call
+            return event
+    return None
+
+
 def _own(
-    entries: Sequence[Entry], head: Head, source: str, id_: str, now: float
+    entries: Sequence[Entry], head: Head, news: Sequence[Event], now: float
 ) -> Iterator[bytes]:
     """The first lines of its own: where it comes from, and that no call is under way.
 
@@ -115,7 +128,7 @@ def _own(
     """
     view = fold(entries)
     epoch = entries[-1].epoch + 1
-    for event in _news(view, head, source, id_):
+    for event in _settling(view, news):
         cause = cause_of(event, view)
         entry = Entry(head.seq + 1, event, now, epoch, view.turn.seq, "person", cause)
         line, head = codec.encode(entry, head)
@@ -123,11 +136,12 @@ def _own(
         yield line
 
 
-def _news(view: View, head: Head, source: str, id_: str) -> Iterator[Event]:
-    yield Forked(source, head.seq, head.h, id_)
+def _settling(view: View, news: Sequence[Event]) -> Iterator[Event]:
+    yield news[0]
     for call in view.talk.calls:
         if call.result is None:
             yield Ended(call.call.id, "unknown", UNKNOWN)
+    yield from news[1:]
 
 
 def _write(path: Path, whole: Sequence[bytes], disk: Disk) -> None:

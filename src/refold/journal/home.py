@@ -7,9 +7,10 @@ its first line.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import gmtime, strftime
+from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, Struct
 
@@ -17,12 +18,20 @@ from refold.errors import BadInput, Corrupt
 from refold.journal import codec, lines
 from refold.journal.events import SessionStarted
 from refold.journal.file import FileStore
+from refold.journal.seen import seen, stamp_of
+from refold.journal.whereabouts import whereabouts
 from refold.journal.writers import Writers
+
+if TYPE_CHECKING:
+    from refold.journal.catalogue.card import Card
+    from refold.journal.catalogue.catalogue import Catalogue
+    from refold.journal.catalogue.indexing import Tell
 
 _CHILD = re.compile(r"child-[1-9][0-9]{0,8}")
 CHILDREN = "children"  # in the directory of their parent
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
+_UNASKED = 64  # sessions that are looked into before the catalogue is asked
 _BEGINS = 64 * 1024  # bytes of a session in which its first words stand
 
 
@@ -61,45 +70,63 @@ class Home:
 
     def sessions(self) -> Iterator[Session]:
         """All of them, the last written first. Looks at names and times only."""
-        found = [each for name in self._names() if (each := self._session(name))]
-        yield from sorted(found, key=lambda each: (each.changed, each.id), reverse=True)
+        there = seen(self.root)
+        for id_ in there.ids:
+            yield Session(id_, self.path(id_), there.stamps[id_].changed)
 
     def newest_of(self, directory: Path) -> Session | None:
         """The session last written of those that were started in `directory`.
 
         One in which nothing was said counts only where there is no other.
         """
-        wanted, silent = os.path.realpath(directory), None
-        for session in self.sessions():
-            started = started_in(session.path)
-            if started and (started == wanted or os.path.realpath(started) == wanted):
-                if _something_was_said(session.path):
-                    return session
-                silent = silent or session
-        return silent
+        place, silent = _Place(directory), ""
+        there = seen(self.root)
+        known = dict[str, "Card"]()
+        for at, id_ in enumerate(there.ids):
+            if at == _UNASKED:
+                known = self.catalogue().known()
+            card, path = known.get(id_), self.path(id_)
+            if card and card.changed == there.stamps[id_].changed:
+                # It is as the catalogue knows it, and so was begun where that says.
+                started = card.about.directory
+                if started and not place.is_(started):
+                    continue
+            if place.is_(works_in(path)):
+                if _something_was_said(path):
+                    return self._session(id_)
+                silent = silent or id_
+        return self._session(silent) if silent else None
 
-    def find(self, text: str) -> Session:
-        """The session with this id, or the only one whose id begins so.
+    def find(self, text: str, tell: "Tell" = lambda _, __: None) -> Session:
+        """The session with this id or name, or the only one whose id or name begins so.
 
-        A child's id goes on after that with its name: "ROOT/child-1/child-2".
+        A child's id goes on after that with its name: "ROOT/child-1/child-2". `tell` hears
+        how far it is, where all sessions have to be looked into for that.
         """
         root, *names = text.split("/")
         if root and names and _CHILD.fullmatch(names[0]):
-            return self._below(self.find(root), names)
+            return self._below(self.find(root, tell), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
-        names = self._names()
-        like = [text] if text in names else [n for n in names if n.startswith(text)]
-        found = [session for name in like if (session := self._session(name))]
-        if not found:
-            raise BadInput(_unknown(text, names))
-        if len(found) > 1:
-            few = ", ".join(sorted((each.id for each in found), reverse=True)[:3])
-            raise BadInput(
-                f"{text!r} is the beginning of {len(found)} sessions, among them {few}: "
-                "give more of the id"
-            )
-        return found[0]
+        if "/" not in text and text[0] != "." and (exact := self._session(text)):
+            return exact
+        from refold.journal.finding import meant  # the catalogue, which takes a moment
+
+        card = meant(text, self.catalogue(tell).cards())
+        found = self._session(card.id) if card else None
+        if found is None:
+            raise BadInput(_unknown(text, seen(self.root).ids))
+        return found
+
+    def catalogue(
+        self,
+        tell: "Tell" = lambda _, __: None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> "Catalogue":
+        """What is known of all of them. `tell` hears how far it is, `notice` what fails."""
+        from refold.journal.catalogue.catalogue import Catalogue
+
+        return Catalogue(self.root, self.path, tell=tell, notice=notice)
 
     def _below(self, session: Session, names: list[str]) -> Session:
         for name in names:
@@ -114,26 +141,23 @@ class Home:
             session = found
         return session
 
-    def _names(self) -> list[str]:
-        try:
-            with os.scandir(self.root) as found:
-                return [
-                    each.name for each in found if each.is_dir() and each.name[0] != "."
-                ]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise BadInput(
-                f"the sessions in {self.root} cannot be listed: {error.strerror}; make it "
-                "readable, or set REFOLD_HOME to another directory"
-            ) from error
-
     def _session(self, name: str) -> Session | None:
         path = self.path(name)
-        try:
-            return Session(name, path, (path / lines.NAME).stat().st_mtime)
-        except OSError:  # no session, or one that is just being deleted
-            return None
+        stamp = stamp_of(path / lines.NAME)
+        return Session(name, path, stamp.changed) if stamp else None
+
+
+class _Place:
+    """A directory, by whatever links it is named. Thousands of sessions name few."""
+
+    def __init__(self, directory: Path) -> None:
+        self._real = os.path.realpath(directory)
+        self._same = {"": False, self._real: True}
+
+    def is_(self, directory: str) -> bool:
+        if directory not in self._same:
+            self._same[directory] = os.path.realpath(directory) == self._real
+        return self._same[directory]
 
 
 def started_in(path: Path) -> str:
@@ -147,6 +171,11 @@ def started_in(path: Path) -> str:
     return entry.event.directory if isinstance(entry.event, SessionStarted) else ""
 
 
+def works_in(path: Path) -> str:
+    """The directory that a session goes on in: where it was started, imported or taken to."""
+    return whereabouts(path).directory
+
+
 def _something_was_said(path: Path) -> bool:
     """Does it stand near the beginning that somebody spoke? A long session did something."""
     try:
@@ -157,7 +186,7 @@ def _something_was_said(path: Path) -> bool:
     return len(begins) == _BEGINS or b'"kind":"Said"' in begins
 
 
-def _unknown(text: str, names: list[str]) -> str:
+def _unknown(text: str, names: Sequence[str]) -> str:
     from difflib import get_close_matches  # only for this sentence
 
     near = get_close_matches(text, sorted(names, reverse=True), 1, cutoff=0.5)

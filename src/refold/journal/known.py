@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from refold.journal.events import Ended, Entry, FilesFound
+from refold.journal.events import Ended, Entry, FilesFound, Imported
 from refold.values.shown import Diff
 
-HEARS = (Ended, FilesFound)
+HEARS = (Ended, FilesFound, Imported)
 _MOST = 2_000  # files
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -31,6 +31,8 @@ def apply(known: Known, entry: Entry) -> Known:
         case FilesFound(files):  # an edit is refused until they are read again
             stale = {path for path, _ in files}
             return Known({p: "" if p in stale else h for p, h in known.files.items()})
+        case Imported():  # what the model saw was on another disk
+            return Known()
         case _:
             return known
 

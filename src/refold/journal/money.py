@@ -12,7 +12,7 @@ from refold.values.usage import Usage
 class Reserved(Struct, frozen=True):
     """A model is asked beside the talk, and so much is set aside for it."""
 
-    purpose: str  # "summary", "memory", "leaf"
+    purpose: str  # "summary", "memory", "title", "leaf"
     model: str
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
@@ -49,3 +49,9 @@ class BudgetSet(Struct, frozen=True):
     budget: Budget = NO_LIMIT
     last: bool = False
     left: float = 1.0
+
+
+class StepsSet(Struct, frozen=True):
+    """So many answers one turn may have, from now on in this session. Said by a person."""
+
+    steps: int = 0  # 0: as the settings say

@@ -8,10 +8,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.journal.events import Ended, Entry, PlanAnswered, TurnStarted
+from refold.journal.events import Ended, Entry, Imported, PlanAnswered, TurnStarted
 from refold.values.control import PlanReady
 
-HEARS = (Ended, PlanAnswered, TurnStarted)
+HEARS = (Ended, PlanAnswered, TurnStarted, Imported)
 
 
 class Plan(Struct, frozen=True):
@@ -42,7 +42,7 @@ def apply(plans: Plans, entry: Entry) -> Plans:
             return Plans(
                 tuple(_judged(p, said) if p.seq == said.plan else p for p in plans.made)
             )
-        case TurnStarted() if plans.waiting:  # something else was said instead
+        case TurnStarted() | Imported() if plans.waiting:  # something else was said instead
             left = replace(plans.waiting, state="left")
             return Plans((*plans.made[:-1], left))
         case _:

@@ -14,6 +14,7 @@ from refold.journal.events import (
     Ended,
     Entry,
     FilesFound,
+    Imported,
     ModeChanged,
     ModelAnswered,
     PlanAnswered,
@@ -24,7 +25,7 @@ from refold.values.control import Todos
 
 HEARS = (
     TurnStarted, Asked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
-    Rewound, FilesFound,
+    Rewound, FilesFound, Imported,
 )  # fmt: skip
 
 # The policies whose notes count here, by their names.
@@ -50,7 +51,12 @@ def apply(reminded: Reminded, entry: Entry) -> Reminded:
             return replace(reminded, todos=0)
         case ModeChanged(mode) if reminded.planning >= 0:
             return replace(reminded, left=mode != "plan")
-        case PlanAnswered(approved=True) | Rewound() | Compacted(kind="full" | "trim"):
+        case (
+            PlanAnswered(approved=True)
+            | Rewound()
+            | Imported()
+            | Compacted(kind="full" | "trim")
+        ):
             # Told shorter, the newest messages may still say that plan mode is on.
             left = reminded.left and isinstance(entry.event, Compacted)
             return replace(reminded, planning=-1, left=left)

@@ -13,15 +13,19 @@ from refold.journal.events import (
     Ended,
     Entry,
     Granted,
+    Imported,
     ModeChanged,
     SessionResumed,
+    StepsSet,
     TurnStarted,
 )
 from refold.values.budget import Budget
 from refold.values.control import EnterPlan
 from refold.values.rights import Mode
 
-HEARS = (ModeChanged, Granted, Ended, SessionResumed, BudgetSet, TurnStarted)
+HEARS = (
+    ModeChanged, Granted, Ended, SessionResumed, BudgetSet, TurnStarted, Imported, StepsSet,
+)  # fmt: skip
 
 
 class Rights(Struct, frozen=True):
@@ -33,6 +37,7 @@ class Rights(Struct, frozen=True):
     budget: Budget | None = None  # of a turn; None: as the settings say
     last: bool = False  # is there no more to be had, if that is used up?
     left: float = 1.0  # the share that whoever gave it has left
+    steps: int = 0  # answers of a turn; 0: as the settings say
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
@@ -48,19 +53,29 @@ def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
         case ModeChanged(mode):
             return _in_mode(rights, mode)
-        case BudgetSet(budget, last, left):
-            return replace(rights, budget=budget, last=last, left=left)
-        case TurnStarted() if rights.last:  # there may be some again
-            return replace(rights, last=False)
+        case BudgetSet() | StepsSet() | TurnStarted():
+            return _bounded(rights, entry.event)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
         case SessionResumed():  # it was allowed for the session that somebody saw
             before = None if rights.before == "bypass" else rights.before
             return replace(rights, granted=(), before=before)
+        case Imported():  # nobody here has said any of it
+            return Rights()
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
         case _:
             return rights
+
+
+def _bounded(rights: Rights, event: BudgetSet | StepsSet | TurnStarted) -> Rights:
+    match event:
+        case BudgetSet(budget, last, left):
+            return replace(rights, budget=budget, last=last, left=left)
+        case StepsSet(steps):
+            return replace(rights, steps=steps)
+        case TurnStarted():  # there may be some again
+            return replace(rights, last=False) if rights.last else rights
 
 
 def _in_mode(rights: Rights, mode: Mode) -> Rights:

@@ -16,13 +16,14 @@ from refold.journal.events import (
     Ended,
     Entry,
     FilesRestored,
+    Imported,
     Rewound,
     Said,
     Started,
 )
 from refold.values.log import Log
 
-HEARS = (Checkpointed, FilesRestored, Started, Ended, Said, Rewound)
+HEARS = (Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported)
 _WORDS = 300  # of what was said, to know it again by
 
 
@@ -87,6 +88,8 @@ def apply(saved: Saved, entry: Entry) -> Saved:
         case Checkpointed(trees):
             made = saved.checkpoints.plus(Checkpoint(entry.seq, trees))
             return replace(saved, checkpoints=made, disturbed=False, doubtful=False)
+        case Imported():  # its snapshots are not here, and its files are not those here
+            return Saved()
         case Started():
             return saved if saved.disturbed else replace(saved, disturbed=True)
         case Ended(outcome="unknown"):

@@ -19,6 +19,7 @@ from refold.journal.events import (
     Compacted,
     Ended,
     Entry,
+    Imported,
     Judged,
     ModelAnswered,
     ModelFailed,
@@ -51,12 +52,18 @@ A_LINE = 200  # characters of a result that no line instead of it would save
 A_PICTURE = 800  # tokens, roughly, whatever the provider
 NO_WORDS = "<reminder>The person sent nothing to read.</reminder>"
 
+ELSEWHERE = (
+    "Not known here: the session was exported while this was under way. It may have happened "
+    "there: look first."
+)
+
 _ENDED_KEPT = 64  # of the calls that code made, for whoever waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended
 HEARS = (
     Said, TakenUp, Asked, ModelAnswered, ModelFailed, Rejected, Briefed,
     Judged, Answered, Started, Ended, CompactAsked, Compacted, CallMade, VariablesKept,
+    Imported,
 )  # fmt: skip
 
 
@@ -81,6 +88,8 @@ class Unheard(Struct, frozen=True):
 
 # Whose words are a wish to be carried out, and no news from somebody at work.
 WISHING = ("person", "parent")
+# What the person ran themselves: heard with their next words, and no turn begins for it.
+SHELL = "shell"
 
 
 class Words(Struct, frozen=True):
@@ -133,8 +142,8 @@ def apply(talk: Talk, entry: Entry) -> Talk:
             return _answered(talk, entry.event, entry.seq)
         case Briefed():
             return replace(talk, briefed=entry.event, told=_told_size(entry.event))
-        case CompactAsked() | Compacted():
-            return _shorter(talk, entry.event, entry.seq)
+        case CompactAsked() | Compacted() | Imported():
+            return _anew(talk, entry.event, entry.seq)
         case CallMade() | VariablesKept():
             return _by_code(talk, entry.event, entry.seq)
         case Judged() | Answered() | Started() | Ended():
@@ -162,6 +171,28 @@ def _by_code(talk: Talk, event: CallMade | VariablesKept, seq: int) -> Talk:
     return replace(talk, within=(*talk.within, made))
 
 
+def _imported(talk: Talk, seq: int) -> Talk:
+    """No call goes on, whatever its stage, and nothing is as before but what was said.
+
+    Who is told what, and which variables there are, is begun anew.
+    """
+    results = tuple(
+        call.result or ToolResult(call.call.id, ELSEWHERE, failed=True)
+        for call in talk.calls
+    )
+    rest = replace(
+        talk,
+        calls=(),
+        within=(),
+        briefed=Briefed(),
+        told=0,
+        wanted=None,
+        variables="",
+        parts=(),
+    )
+    return _plus(rest, seq, Message("tool", results)) if results else rest
+
+
 def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
     if isinstance(event, Said):
         return replace(talk, unheard=(*talk.unheard, Unheard(seq, event)))
@@ -183,13 +214,16 @@ def _heard(talk: Talk, event: Said | TakenUp, seq: int) -> Talk:
 def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
     """The call that the news is of, one stage on; with the last end, all results."""
     id_ = event.call_id
-    if any(c.call.id == id_ for c in talk.within):
-        within = tuple(_step_of(c, event, seq) for c in talk.within)
-        return replace(talk, within=_newest(within))
+    if talk.within:
+        if any(c.call.id == id_ for c in talk.within):
+            within = tuple(_step_of(c, event, seq) for c in talk.within)
+            return replace(talk, within=_newest(within))
+        if isinstance(event, Ended):
+            left = tuple(c for c in talk.within if c.made and c.made.within != id_)
+            talk = replace(talk, within=left)
     calls = [_step_of(c, event, seq) for c in talk.calls]
     if isinstance(event, Ended):
-        left = tuple(c for c in talk.within if c.made and c.made.within != id_)
-        talk = _controlled(replace(talk, within=left), event)
+        talk = _controlled(talk, event)
     results = [c.result for c in calls if c.result is not None]
     if len(results) < len(calls) or not calls:
         return replace(talk, calls=tuple(calls))
@@ -238,9 +272,17 @@ def _controlled(talk: Talk, end: Ended) -> Talk:
             return talk
 
 
-def _shorter(talk: Talk, event: CompactAsked | Compacted, seq: int) -> Talk:
-    if isinstance(event, CompactAsked):
-        return replace(talk, wanted=event)
+def _anew(talk: Talk, event: CompactAsked | Compacted | Imported, seq: int) -> Talk:
+    match event:
+        case CompactAsked():
+            return replace(talk, wanted=event)
+        case Compacted():
+            return _shorter(talk, event, seq)
+        case Imported():
+            return _imported(talk, seq)
+
+
+def _shorter(talk: Talk, event: Compacted, seq: int) -> Talk:
     messages = shorter(talk.messages, event, seq)
     size = sum(message_size(s.message) for s in messages)
     results = sum(_in_results(s.message) for s in messages)

@@ -19,6 +19,7 @@ from refold.journal.events import (
     Ended,
     Entry,
     Forked,
+    Imported,
     ModelAnswered,
     ModelFailed,
     Outcome,
@@ -35,6 +36,7 @@ from refold.values.messages import ToolCall
 from refold.values.shown import Diff
 from refold.values.usage import Spent
 
+ELSEWHERE = "it was exported while this turn was under way"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 HEARS = (
@@ -54,6 +56,7 @@ HEARS = (
     ChildGranted,
     ChildEnded,
     Forked,
+    Imported,
     CallMade,
 )
 
@@ -117,7 +120,7 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return replace(turn, made=(*turn.made, call))
         case Ended() | Checkpointed() | Rejected():
             return _worked(turn, entry.event, entry.at)
-        case Stopped() | TurnEnded():
+        case Stopped() | TurnEnded() | Imported():
             return _over(turn, entry.event, entry.seq)
         case _:
             return turn
@@ -235,7 +238,16 @@ def _changed_by(turn: Turn, end: Ended) -> Turn:
     return replace(turn, changed=merged(turn.changed, diffs)) if diffs else turn
 
 
-def _over(turn: Turn, event: Stopped | TurnEnded, seq: int) -> Turn:
+def _imported(turn: Turn, seq: int) -> Turn:
+    """No turn goes on here, and no words that waited there begin one."""
+    if turn.seq:
+        turn = _over(turn, TurnEnded("interrupted", ELSEWHERE), seq)
+    return replace(turn, stopped=None, stop=seq)
+
+
+def _over(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
+    if isinstance(event, Imported):
+        return _imported(turn, seq)
     if isinstance(event, Stopped):
         return replace(turn, stopped=event, stop=seq)
     outcome, reason = event.outcome, event.reason

@@ -63,8 +63,7 @@ class Checkpoints:
         real = dict.fromkeys(os.path.realpath(root) for root in roots)
         self._roots = tuple(root for root in real if os.path.isdir(root))
         git, path = git_program(environ, self._roots)
-        name = sha256(os.fsencode(next(iter(real)))).hexdigest()[:24]
-        self._shadow = Shadow(store.absolute() / name, git, path)
+        self._shadow = Shadow(kept_in(store.absolute(), next(iter(real))), git, path)
         ignored = Ignored(
             environ, git, (*_ours(store, self._roots), *map(os.path.realpath, ours))
         )
@@ -219,6 +218,11 @@ class Checkpoints:
             "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
             *arguments, folder=str(self._shadow.directory), tree="/",
         )  # fmt: skip
+
+
+def kept_in(store: Path, root: str) -> Path:
+    """Where snapshots of the workspace lie whose first root is `root`, links followed."""
+    return store / sha256(os.fsencode(root)).hexdigest()[:24]
 
 
 class _Look:

@@ -1,7 +1,9 @@
 """Files of ours that only the person may read: replaced whole, or not at all."""
 
+import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -23,6 +25,20 @@ def write(file: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def alone(file: Path) -> Generator[None]:
+    """While two processes change `file`, neither loses what the other wrote.
+
+    Raises `OSError`.
+    """
+    opened = open_lock(file.with_name(f".{file.name}.lock"))
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def open_lock(file: Path) -> int:

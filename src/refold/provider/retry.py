@@ -12,8 +12,9 @@ from contextlib import aclosing
 import anyio
 from msgspec import Struct
 
-from refold.errors import Overloaded, Unreachable
+from refold.errors import Overloaded, ProviderError, Unreachable
 from refold.provider.port import Closes, Delta, Provider, Request, Retrying, seen
+from refold.values.level import Tell, quiet
 
 
 class Backoff(Struct, frozen=True):
@@ -47,9 +48,10 @@ class Patient:
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         dice: Callable[[], float] = random.random,
+        tell: Tell = quiet,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
-        self._sleep, self._dice = sleep, dice
+        self._sleep, self._dice, self._tell = sleep, dice, tell
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         retry = 0
@@ -63,9 +65,18 @@ class Patient:
                 return
             except (Overloaded, Unreachable) as error:
                 if begun or retry >= self._backoff.retries:
+                    self._tell("error", f"{request.model}: {error}", request.session)
                     raise
                 wait = self._wait(retry, error)
                 reason = str(error)
+            except ProviderError as error:
+                self._tell("error", f"{request.model}: {error}", request.session)
+                raise
+            self._tell(
+                "warning",
+                f"{request.model}: {reason}; asked again in {wait:.1f} s",
+                request.session,
+            )
             yield Retrying(wait, reason)
             await self._sleep(wait)
             retry += 1

@@ -4,7 +4,8 @@ Events are what was written; live news (pieces of text, progress) may be missed
 and is never recorded. Each frame is numbered (seq, n): the n-th piece of live
 news after event `seq`. A watcher that joins late gets what open answers and
 calls have said so far, so it sees what everybody sees. One that does not keep
-up is cut off, and joins again from the journal.
+up is cut off, and joins again from the journal; one that wants every event may be
+told no live news instead, until the model is asked again.
 """
 
 from collections import deque
@@ -14,6 +15,7 @@ from math import inf
 import anyio
 
 from refold.journal.events import (
+    Asked,
     ChildEnded,
     Ended,
     Entry,
@@ -31,8 +33,9 @@ _PIECES = 2_000  # of one call's live output that are kept for late joiners
 class Watch:
     """One watcher's end: iterate it, or `close` it. It ends when the hub closes."""
 
-    def __init__(self, hub: "Hub", limit: float) -> None:
-        self._hub, self._limit = hub, limit
+    def __init__(self, hub: "Hub", limit: float, live: float) -> None:
+        self._hub, self._limit, self._live = hub, limit, live
+        self._behind = False
         self._frames: deque[Frame] = deque()
         self._news = anyio.Event()
         self.closed = self.cut_off = False
@@ -42,6 +45,13 @@ class Watch:
             self.cut_off = True
             self.close()
             return
+        # Who has missed a piece of an answer is told no other of it.
+        if not isinstance(frame.item, Entry):
+            self._behind = self._behind or len(self._frames) >= self._live
+            if self._behind:
+                return
+        elif isinstance(frame.item.event, Asked):
+            self._behind = False
         self._frames.append(frame)
         self._news.set()
 
@@ -50,18 +60,38 @@ class Watch:
         self._hub.leave(self)
         self._news.set()
 
-    async def frames(self) -> AsyncGenerator[Frame, None]:
+    def frames(self) -> AsyncGenerator[Frame, None]:
         """Everything from where this watcher joined on."""
+        return self._following(self._frames.popleft)
+
+    def gathered(self) -> AsyncGenerator[Frame, None]:
+        """The same; what waits of one text comes as one piece, with its last number."""
+        return self._following(self._gather)
+
+    async def _following(self, take: Callable[[], Frame]) -> AsyncGenerator[Frame, None]:
         try:
             while True:
                 while self._frames:
-                    yield self._frames.popleft()
+                    yield take()
                 if self.closed:
                     return
                 self._news = anyio.Event()
                 await self._news.wait()
         finally:
             self.close()
+
+    def _gather(self) -> Frame:
+        frame = self._frames.popleft()
+        if isinstance(frame.item, Entry):
+            return frame
+        pieces: list[Live] = [frame.item]
+        while self._frames:
+            more = self._frames[0].item
+            if isinstance(more, Entry) or not _goes_on(pieces[0], more):
+                break
+            pieces.append(more)
+            frame = self._frames.popleft()
+        return Frame(frame.seq, frame.n, _joined(pieces))
 
 
 class Hub:
@@ -71,9 +101,12 @@ class Hub:
         self._seq = self._n = 0
         self._open: dict[str, list[Live]] = {}  # what was said so far, by what says it
 
-    def watch(self, limit: float = inf) -> Watch:
-        """Join now. `limit` frames may wait; a slower watcher is cut off."""
-        watch = Watch(self, limit)
+    def watch(self, limit: float = inf, *, live: float = inf) -> Watch:
+        """Join now. `limit` frames may wait; a slower watcher is cut off.
+
+        Where `live` frames wait, live news is left out.
+        """
+        watch = Watch(self, limit, live)
         for n, so_far in enumerate(self._open.values(), start=1):
             watch.put(Frame(self._seq, n, _joined(so_far)))
         self._n = max(self._n, len(self._open))  # what comes is later than all of that
@@ -125,7 +158,8 @@ class Hub:
                 so_far.append(live)
                 if len(so_far) > _PIECES:
                     del so_far[: _PIECES // 2]
-            case ChildMoved(node):  # the newest is enough
+            case ChildMoved(node):  # the newest is enough, and comes last
+                self._open.pop(f"{node}/", None)
                 self._open[f"{node}/"] = [live]
             case _:  # what a child says is told by its own hub, to whoever watches it
                 pass
@@ -141,17 +175,28 @@ def _of(said: Sequence[Live], child: str) -> bool:
     return isinstance(said[0], ChildMoved) and f"{said[0].node}/".startswith(child)
 
 
+def _goes_on(said: Live, more: Live) -> bool:
+    """Is this the next piece of the same text?"""
+    match said, more:
+        case (TextCame(), TextCame()) | (ThinkingCame(), ThinkingCame()):
+            return True
+        case (Progress(call_id), Progress(other)):
+            return call_id == other
+        case _:
+            return False
+
+
 def _joined(pieces: Sequence[Live]) -> Live:
     """Everything one speaker said so far, as one piece."""
     text = "".join(
         p.text for p in pieces if isinstance(p, TextCame | ThinkingCame | Progress)
     )
     match pieces[0]:
-        case ChildMoved() as moved:
-            return moved
-        case Progress(call_id):
-            return Progress(call_id, text)
+        case TextCame():
+            return TextCame(text)
         case ThinkingCame():
             return ThinkingCame(text)
-        case _:
-            return TextCame(text)
+        case Progress(call_id):
+            return Progress(call_id, text)
+        case alone:
+            return alone

@@ -6,7 +6,8 @@ under way finds the news in its view at its next step, and a stop cuts the step
 short (`Session` watches for it). Doors call these and read; they do no more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Literal
 
@@ -24,10 +25,12 @@ from refold.journal.events import (
     ModelChosen,
     PlanAnswered,
     Said,
+    StepsSet,
     Stopped,
 )
 from refold.journal.fold import View
 from refold.journal.rights import after_planning
+from refold.journal.talk import SHELL, WISHING
 from refold.session.recorder import Recorder
 from refold.tools.contract import Picture
 from refold.values.budget import Budget
@@ -73,6 +76,11 @@ class Inbox:
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
+    async def ran(self, command: str, told: str) -> bool:
+        """What the person ran themselves, and what came of it: told with their next words."""
+        said = Said(told, SHELL, "next", typed=f"!{command}")
+        return await self._record.weigh(lambda view: (said,), kept=True, by=self._by)
+
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
         """Stop the turn at once. `instead` is what the model should hear next."""
         words = (Said(instead, self._by, "next"),) if instead else ()
@@ -83,11 +91,7 @@ class Inbox:
         return await self._stop(Stopped(reason, "cancelled"))
 
     async def _stop(self, *events: Event) -> bool:
-        def news(view: View) -> Sequence[Event]:
-            # Words that wait are about to become a turn; that one is stopped, too.
-            under_way = view.turn.seq or view.talk.unheard
-            return events if under_way and not view.turn.stopped else ()
-
+        news = partial(_stopping, events)
         return await self._record.weigh(news, kept=True, by=self._by)
 
     async def answer(
@@ -167,17 +171,19 @@ class Inbox:
 
     async def grant(self, rule: str) -> bool:
         """An allow rule that holds for the rest of the session."""
-
-        def news(view: View) -> Sequence[Event]:
-            return () if rule in view.rights.granted else (Granted(rule),)
-
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._unless(lambda view: rule in view.rights.granted, Granted(rule))
 
     async def choose_effort(self, effort: Effort) -> bool:
         """How hard the model thinks from the next turn on; "": as it is set."""
+        return await self._unless(
+            lambda view: view.about.effort == effort, EffortChosen(effort)
+        )
+
+    async def _unless(self, same: Callable[[View], bool], event: Event) -> bool:
+        """Record it, where it is not so already."""
 
         def news(view: View) -> Sequence[Event]:
-            return () if view.about.effort == effort else (EffortChosen(effort),)
+            return () if same(view) else (event,)
 
         return await self._record.weigh(news, kept=True, by=self._by)
 
@@ -187,11 +193,9 @@ class Inbox:
 
     async def choose_model(self, model: str) -> bool:
         """The model from the next turn on, as provider/model."""
-
-        def news(view: View) -> Sequence[Event]:
-            return () if view.about.model == model else (ModelChosen(model),)
-
-        return await self._record.weigh(news, kept=True, by=self._by)
+        return await self._unless(
+            lambda view: view.about.model == model, ModelChosen(model)
+        )
 
     async def choose_agent(
         self, agent: str, *, mode: Mode | Literal[""] = "", then: str = ""
@@ -220,17 +224,15 @@ class Inbox:
 
         Raises `BadInput` for a limit that is none.
         """
-        for name in budget.__struct_fields__:
-            value = getattr(budget, name)
-            if value is not None and not 0 <= value < inf:
-                raise BadInput(
-                    f"a budget's {name} cannot be {value}: give 0 or more, or None"
-                )
+        _check(budget)
+        return await self._unless(
+            lambda view: view.rights.budget == budget, BudgetSet(budget)
+        )
 
-        def news(view: View) -> Sequence[Event]:
-            return () if view.rights.budget == budget else (BudgetSet(budget),)
-
-        return await self._record.weigh(news, kept=True, by=self._by)
+    async def set_steps(self, steps: int) -> bool:
+        """How many answers a turn may have, the one under way included; 0: as it is set."""
+        _check_steps(steps)
+        return await self._unless(lambda view: view.rights.steps == steps, StepsSet(steps))
 
     async def compact(self, kind: Shorter = "full", focus: str = "") -> bool:
         """Tell the talk shorter, as soon as no call of the turn under way is open."""
@@ -240,6 +242,18 @@ class Inbox:
             return () if not view.talk.messages or view.talk.wanted == asked else (asked,)
 
         return await self._record.weigh(news, kept=True, by=self._by)
+
+
+def _check(budget: Budget) -> None:
+    for name in budget.__struct_fields__:
+        value = getattr(budget, name)
+        if value is not None and not 0 <= value < inf:
+            raise BadInput(f"a budget's {name} cannot be {value}: give 0 or more, or None")
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 0:
+        raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
 
 
 def _verdict(
@@ -255,3 +269,9 @@ def _verdict(
     if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
         return ()
     return (said,) if call.once or granted is None else (granted, said)
+
+
+def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:
+    # Wishes that wait are about to become a turn; that one is stopped, too.
+    wishes = any(each.said.sender in WISHING for each in view.talk.unheard)
+    return events if (view.turn.seq or wishes) and not view.turn.stopped else ()

@@ -70,7 +70,9 @@ class Masks:
         found: Any = value
         match found:
             case str():
-                found = self.mask(found.encode()).decode()
+                # A piece of live news may end in half a character.
+                data = self.mask(found.encode("utf-8", "surrogatepass"))
+                found = data.decode("utf-8", "surrogatepass")
             case Raw():
                 found = self._json(found)
             case tuple():

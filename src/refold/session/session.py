@@ -6,7 +6,7 @@ of resuming. Which store, tools and provider these are was decided elsewhere:
 holds for the second.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from refold.engine.loop import run_turn
 from refold.engine.summing import shrink
 from refold.engine.world import World
 from refold.errors import BadInput, first
+from refold.journal.about import Whereabouts
 from refold.journal.events import (
     Entry,
     Event,
@@ -65,6 +66,7 @@ class Session:
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
         self.beside = False  # is something done between two turns?
+        self.calmed = False  # did everything run unasked, until it was opened here?
 
     @classmethod
     async def open(
@@ -72,23 +74,22 @@ class Session:
         record: Recorder,
         outfit: Outfit,
         *,
-        directory: str = "",
+        directory: str | Whereabouts = "",
         version: str = "",
         id_: str = "",
         manners: Manners = PLAIN,
     ) -> Self:
-        """Take the pen. `directory` is where a new session works, `id_` its name."""
+        """Take the pen. `directory` is where it works from here on, `id_` a new one's name."""
         view = await record.open()
-        private = not manners.remember
-        began: list[Event] = [SessionStarted(directory, version, id_, private)]
-        if manners.mode != "default":  # whoever takes it up must have the mode it had
-            began.append(ModeChanged(manners.mode))
+        session = cls(record, outfit, manners)
+        session.calmed = bool(view.seq) and view.rights.mode == "bypass"
+        place = Whereabouts(directory) if isinstance(directory, str) else directory
         if view.seq:
-            # Whoever takes a session up may not know that everything runs unasked in it.
-            careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-            began = [SessionResumed(version, private), *careful]
+            began = _taken_up(view, place, version, private=not manners.remember)
+        else:
+            began = _begun(id_, place, version, manners)
         await record(*began, by="journal")
-        return cls(record, outfit, manners)
+        return session
 
     @property
     def view(self) -> View:
@@ -233,6 +234,24 @@ class Session:
     def _stop_step(self, entry: Entry) -> None:
         if isinstance(entry.event, Stopped):
             self._step.cancel()
+
+
+def _begun(id_: str, place: Whereabouts, version: str, manners: Manners) -> Sequence[Event]:
+    private = not manners.remember
+    started = SessionStarted(place.directory, version, id_, private, place.roots)
+    # Whoever takes it up must have the mode it had.
+    mode = [ModeChanged(manners.mode)] if manners.mode != "default" else []
+    return (started, *mode)
+
+
+def _taken_up(
+    view: View, place: Whereabouts, version: str, *, private: bool
+) -> Sequence[Event]:
+    moved = place.directory if place.directory != view.about.directory else ""
+    roots = place.roots if place.directory else None
+    # Whoever takes a session up may not know that everything runs unasked in it.
+    careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
+    return (SessionResumed(version, private, moved, roots), *careful)
 
 
 def beginning(view: View) -> TurnStarted | None:

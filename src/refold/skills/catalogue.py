@@ -20,8 +20,10 @@ from refold.skills.front_matter import BadFrontMatter, split
 from refold.skills.listing import listed
 from refold.skills.places import (
     AGENT0,
+    COMMANDS,
     TEMPLATES,
     Around,
+    in_project,
     of_project,
     of_skills,
     project_files,
@@ -157,10 +159,11 @@ def _nothing(real: Real) -> str:
 
 
 def unheeded(around: Around) -> tuple[str, ...]:
-    """What of skills and templates lies in folders that are not trusted."""
+    """What of skills, templates and commands lies in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
     there = (
         *(each for each in of_project(around) if os.path.isdir(each.path)),
+        *(e for e in in_project(around, COMMANDS) if os.path.isdir(e.path)),
         *(each for each in files if os.path.isfile(each.path)),
     )
     return tuple(

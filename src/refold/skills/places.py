@@ -1,4 +1,4 @@
-"""Where skills and templates may lie, in the order in which they win.
+"""Where skills, templates and commands may lie, in the order in which they win.
 
 Names only; nothing here looks at the disk. Whether a folder is trusted is decided
 above, and of one that is not, nothing counts.
@@ -16,8 +16,10 @@ Whose: TypeAlias = Literal["project", "yours", "shipped"]
 
 _IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
 _AT_HOME = (".agents/skills", ".claude/skills")
+COMMANDS = (".refold/commands", ".claude/commands")
 TEMPLATES, AGENT0 = ".refold/skills.md", ".agent0/skills.md"
 _SHIPPED = os.path.join(os.path.dirname(__file__), "shipped")
+_SHIPPED_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates.md")
 
 
 class Around(Struct, frozen=True, kw_only=True):
@@ -89,6 +91,17 @@ def of_templates(around: Around) -> tuple[Place, ...]:
         own(around, "skills.md"),
         *counting(project_files(around, AGENT0), around),
         Place(agent0, _short(agent0, around.home), "yours"),
+        Place(_SHIPPED_TEMPLATES, "refold", "shipped"),
+    )
+
+
+def of_commands(around: Around) -> tuple[Place, ...]:
+    """Every folder of commands that counts. The first that has a name wins."""
+    at_home = os.path.join(around.home, COMMANDS[1])
+    return (
+        *counting(in_project(around, COMMANDS), around),
+        own(around, "commands"),
+        Place(at_home, f"~/{COMMANDS[1]}", "yours"),
     )
 
 

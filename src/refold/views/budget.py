@@ -26,6 +26,17 @@ def budget_lines(view: View, settled: Budget) -> list[Line]:
     return [head, *_rows(view, budget, turn)]
 
 
+def in_words(budget: Budget) -> str:
+    """What it allows, in a few words."""
+    limits = (
+        "" if budget.dollars is None else dollars(budget.dollars),
+        "" if budget.tokens is None else f"{tokens(budget.tokens)} tokens",
+        "" if budget.calls is None else f"{budget.calls} model calls",
+        "" if budget.seconds is None else duration(budget.seconds),
+    )
+    return ", ".join(each for each in limits if each) or "whatever it needs"
+
+
 def budget_document(budget: Budget) -> dict[str, object]:
     """None: no limit."""
     return {

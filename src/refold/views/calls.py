@@ -14,13 +14,14 @@ from refold.tools.contract import Tool
 from refold.values.below import near
 from refold.values.messages import ToolCall
 from refold.values.shown import Checklist, Diff, Note, Output, Shown
-from refold.views.cells import cut, untabbed
+from refold.views.by_word import diff_lines
+from refold.views.cells import cut, untabbed, wrapped
 from refold.views.checklist import checklist
 from refold.views.escape import on_one_line, visible
-from refold.views.folding import folded, in_words, text_lines
+from refold.views.folding import folded, in_words, text_lines, told_lines
+from refold.views.rows import chopped, clipped
 from refold.views.styled import Line, Style, line
 
-_DIFF: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
 _SAID: Mapping[str, tuple[Style, str]] = {
     "failed": ("bad", "failed: "),
     "refused": ("warn", ""),
@@ -45,35 +46,48 @@ def label(call: ToolCall, tool: Tool | None) -> str:
     return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
 
 
-def result(end: Ended, room: int, directory: str = "", denied: str = "") -> list[Line]:
+def result(
+    end: Ended, room: int, directory: str = "", denied: str = "", hint: str = ""
+) -> list[Line]:
     """What the call came to. The first line says it, the rest shows it.
 
     `denied` is why the rules refused it; the text goes on with words for the model.
+    `hint` is how all of what is left out here can be seen.
     """
     if end.outcome == "refused" and denied:
         return in_words(f"refused: {on_one_line(denied)}", room, "warn")
     if end.outcome in _SAID:
         style, word = _SAID[end.outcome]
-        return folded(text_lines(word + end.text, room, style), 8)
-    shown = [row for part in end.shown for row in _part(part, room, directory)]
+        return folded(told_lines(word + end.text, room, style), 8, hint)
+    shown = [row for part in end.shown for row in _part(part, room, directory, hint)]
     return shown or _plain(end.text, room)
 
 
-def _part(part: Shown, room: int, directory: str) -> list[Line]:
+def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
+    """All that the call came to. `text` is what it gave back, before it was cut."""
+    diffs = [part for part in end.shown if isinstance(part, Diff)]
+    if diffs:
+        return [row for part in diffs for row in _whole_diff(part, room, directory)]
+    shown = untabbed(visible(text.rstrip("\n")))
+    return [line(row) for row in wrapped(shown, room)]
+
+
+def _part(part: Shown, room: int, directory: str, hint: str) -> list[Line]:
     match part:
         case Note(text):
             return [line(cut(on_one_line(text), room), "dim")]
         case Output():
-            return list(_output(part, room))
+            return list(_output(part, room, hint))
         case Diff():
-            return list(_diff(part, room, directory))
+            rows = [clipped(row, room) for row in diff_lines(part.text)]
+            return [_head(part, room, directory), *folded(rows, 40, hint)]
         case Checklist(items):
             return checklist(items, room)
 
 
-def _output(output: Output, room: int) -> Iterator[Line]:
+def _output(output: Output, room: int, hint: str) -> Iterator[Line]:
     if output.text.strip():
-        yield from folded(text_lines(output.text, room, "dim"))
+        yield from folded(text_lines(output.text, room, "dim"), hint=hint)
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:
@@ -83,17 +97,21 @@ def _output(output: Output, room: int) -> Iterator[Line]:
         yield line(f"exit code {output.code}", "bad")
 
 
-def _diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
-    rows = diff.text.split("\n") if diff.text else []
+def _head(diff: Diff, room: int, directory: str) -> Line:
+    rows = diff.text.split("\n")
     plus = sum(row.startswith("+") for row in rows)
     minus = sum(row.startswith("-") for row in rows)
-    name = on_one_line(near(diff.path, directory))
-    yield (("dim", f"{diff.kind} {cut(name, room - 20)} "), ("added", f"+{plus}"),
-           ("dim", " "), ("gone", f"-{minus}"))  # fmt: skip
-    shown = [
-        line(cut(untabbed(visible(row)), room), _DIFF.get(row[:1], "dim")) for row in rows
-    ]
-    yield from folded(shown, 40)
+    name = cut(on_one_line(near(diff.path, directory)), max(room - 20, 8))
+    return (
+        ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),
+        ("gone", f"-{minus}"),
+    )  # fmt: skip
+
+
+def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
+    yield _head(diff, room, directory)
+    for row in diff_lines(diff.text):
+        yield from chopped(row, room)
 
 
 def _plain(text: str, room: int) -> list[Line]:

@@ -1,35 +1,48 @@
 """How wide text is on a screen of fixed cells, and how it is cut and wrapped.
 
-Wide letters (Chinese, most emoji) take two cells, marks on a letter none.
+What a person takes for one letter (marks on it, an emoji of several) is never taken
+apart; how wide it is says `wcwidth`, by the rules that terminals agree on most.
 Nothing here knows colours: what is measured is text that was made visible
 before (`escape`), so a character is never an order.
 """
 
 import re
 from collections.abc import Iterator
-from unicodedata import combining, east_asian_width
 
 _PADDING = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
+# Each takes one cell and joins with no other of them: most text needs no table, and the
+# tables of `wcwidth` take longer to load than a prompt may take to come.
+_NARROW = "\x00-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u2319\u2500-\u25fc\u2800-\u28ff"
+_ALL_NARROW = re.compile(f"[{_NARROW}]*")
+_WIDEST = 2  # no letter takes more; what a font cannot join is taken for several
 
 
 def cells(text: str) -> int:
-    if text.isascii():
+    if _narrow(text):
         return len(text)
-    return sum(_width(letter) for letter in text)
+    return sum(wide for _, wide in letters(text))
+
+
+def letters(text: str) -> Iterator[tuple[str, int]]:
+    """What a person takes for one letter each, and how many cells it takes."""
+    if _narrow(text):
+        yield from ((letter, 1) for letter in text)
+        return
+    from wcwidth import iter_graphemes
+
+    for joined in iter_graphemes(text):
+        wide = _width(joined)
+        if wide <= _WIDEST:
+            yield joined, wide
+        else:
+            yield from ((letter, _width(letter)) for letter in joined)
 
 
 def cut(text: str, room: int) -> str:
     """`text` on at most `room` cells; "…" stands for what is missing."""
-    if cells(text) <= room:
+    if len(text) <= room and cells(text) <= room:
         return text
-    kept = list[str]()
-    left = room - 1
-    for letter in text:
-        left -= _width(letter)
-        if left < 0:
-            break
-        kept.append(letter)
-    return "".join(kept) + "…" if room > 0 else ""
+    return _start(text, room - 1) + "…" if room > 0 else ""
 
 
 def wrapped(text: str, room: int) -> Iterator[str]:
@@ -48,18 +61,38 @@ def unpadded(text: str) -> str:
     return _PADDING.sub(lambda found: _counted(found[0]), text)
 
 
+def _narrow(text: str) -> bool:
+    return text.isascii() or _ALL_NARROW.fullmatch(text) is not None
+
+
+def _start(text: str, room: int) -> str:
+    """As much of the start as `room` takes."""
+    if _narrow(text):
+        return text[:room]
+    kept = list[str]()
+    for letter, wide in letters(text):
+        room -= wide
+        if room < 0:
+            break
+        kept.append(letter)
+    return "".join(kept)
+
+
 def _pieces(line: str, room: int) -> Iterator[str]:
     if cells(line) <= room:
         yield line
         return
-    start = used = 0
-    for at, letter in enumerate(line):
-        wide = _width(letter)
+    if _narrow(line):
+        yield from (line[at : at + room] for at in range(0, len(line), room))
+        return
+    row, used = list[str](), 0
+    for letter, wide in letters(line):
         if used + wide > room:
-            yield line[start:at]
-            start, used = at, 0
+            yield "".join(row)
+            row, used = [], 0
+        row.append(letter)
         used += wide
-    yield line[start:]
+    yield "".join(row)
 
 
 def _counted(run: str) -> str:
@@ -70,8 +103,7 @@ def _counted(run: str) -> str:
 
 
 def _width(letter: str) -> int:
-    if letter < "\u0300":
-        return 1
-    if combining(letter) or letter in "\u200c\u200d\ufe0e\ufe0f":
-        return 0
-    return 2 if east_asian_width(letter) in "WF" else 1
+    from wcwidth import wcswidth, wcwidth
+
+    wide = wcwidth(letter) if len(letter) == 1 else wcswidth(letter)
+    return 1 if wide < 0 else wide  # a control character, which is written out before

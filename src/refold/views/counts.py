@@ -1,4 +1,4 @@
-"""Tokens, money and time in few words."""
+"""Tokens, money, time and amounts in few words."""
 
 from typing import Literal
 
@@ -87,6 +87,18 @@ def duration(seconds: float) -> str:
         return f"{max(0.0, seconds):.1f} s"
     minutes, left = divmod(round(seconds), 60)
     return f"{minutes} min {left:02} s"
+
+
+def in_bytes(count: int) -> str:
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= least:
+            return f"{count / least:.1f} {unit}"
+    return many(count, "byte")
+
+
+def many(count: int, what: str) -> str:
+    """So many of a thing."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _tokens(usage: Usage) -> str:

@@ -57,6 +57,8 @@ class Visible:
         context = self._before + text
         self._before = text[-1]
         first = len(context) - len(text)
+        if _HIDDEN_IN_PROSE.search(context, first) is None:
+            return text
         return "".join(
             _written(c) if _HIDDEN_IN_PROSE.match(context, at) else c
             for at, c in enumerate(context)
@@ -77,6 +79,8 @@ def exact(text: str) -> str:
 
 def on_one_line(text: str) -> str:
     """The same, with line feeds and tabs written out too: for names."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(_SHORT.get(c, c) for c in exact(text))
 
 

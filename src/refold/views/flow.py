@@ -6,7 +6,7 @@ the terminal, so that an address can still be copied.
 """
 
 from refold.views.cells import cells
-from refold.views.styled import Line, Piece, Style
+from refold.views.styled import Line, Link, Piece, Style
 
 
 class Flow:
@@ -19,7 +19,7 @@ class Flow:
         self._word: list[Piece] = []
         self._blank = ""
 
-    def put(self, style: Style, text: str) -> list[Piece]:
+    def put(self, style: Style | Link, text: str) -> list[Piece]:
         """Take in text of one style; give out what stands where by now."""
         out: list[Piece] = []
         start = 0
@@ -35,17 +35,10 @@ class Flow:
         self._grow(style, text[start:])
         return out
 
-    def keep(self, style: Style, text: str) -> list[Piece]:
-        """Text that is not to be broken, after what was held back."""
-        out = self._settle(blanks=True)
-        _, end, last = text.rpartition("\n")
-        self._column = cells(last) + (0 if end else self._column)
-        return [*out, (style, text)] if text else out
-
     def end(self) -> list[Piece]:
         return self._settle()
 
-    def _grow(self, style: Style, text: str) -> None:
+    def _grow(self, style: Style | Link, text: str) -> None:
         if not text:
             return
         if self._word and self._word[-1][0] == style:
@@ -56,8 +49,8 @@ class Flow:
         self._column, self._blank = 0, ""  # blanks at the end of a line are nothing
         return [("plain", "\n")]
 
-    def _settle(self, *, blanks: bool = False) -> list[Piece]:
-        if not self._word and not (blanks and self._blank):
+    def _settle(self) -> list[Piece]:
+        if not self._word:
             return []
         wide = sum(cells(text) for _, text in self._word)
         end = self._column + len(self._blank) + wide

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from refold.views.cells import cut, untabbed, wrapped
+from refold.views.cells import cells, cut, untabbed, wrapped
 from refold.views.escape import visible
 from refold.views.flow import fitted
 from refold.views.styled import Line, Style, bare, line
@@ -15,6 +15,16 @@ def text_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
     """Text of a tool as lines that fit: visible, wrapped, its long lines cut."""
     shown = untabbed(visible(text.rstrip("\n")))
     return [line(row, style) for part in shown.split("\n") for row in _rows(part, room)]
+
+
+def told_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
+    """As `text_lines`, for sentences: they are broken between words."""
+    shown, most = untabbed(visible(text.rstrip("\n"))), room * (_ROWS - 1)
+    return [
+        row
+        for part in shown.split("\n")
+        for row in (in_words if cells(part) <= most else text_lines)(part, room, style)
+    ]
 
 
 def in_words(text: str, room: int, style: Style = "plain") -> list[Line]:

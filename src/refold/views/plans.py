@@ -1,21 +1,14 @@
-"""A plan as a person reads it, and the list of those of a session. Pure."""
+"""The list of the plans of a session. Pure."""
 
 import time
 from collections.abc import Sequence
 
 from refold.journal.plans import Plan
 from refold.views.cells import cut
-from refold.views.escape import on_one_line, visible
-from refold.views.prose import Prose
-from refold.views.styled import Line, Piece, line
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, line
 
 _STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"}
-
-
-def plan_pieces(text: str, room: int, *, marks: bool) -> list[Piece]:
-    """The words of a plan, as answers are printed; `room` 0: as they are."""
-    prose = Prose(room, marks=marks)
-    return [*prose.add(visible(text)), *prose.end()]
 
 
 def listed(plans: Sequence[Plan], room: int) -> list[Line]:

@@ -1,124 +1,190 @@
-"""A model's words as they come in, with the little Markdown that a line can show.
+"""A model's words as they come in, printed as the Markdown that they are.
 
-Headings, **strong** words, `code`, fenced code and bullets get a style; all
-else stays as it was written. Nothing is ever taken back: a mark is left out
-only once its other half has come, on the same line. Text must be visible
-(`escape`) before it comes here.
+A block is printed when it is finished, code line by line, and nothing is ever taken back;
+however the text was cut into pieces, the same is printed. Only whole lines are looked at,
+and each once. Text must be visible (`escape`) before it comes here.
 """
 
-import re
+from collections.abc import Callable, Iterator
 
 from refold.views.flow import Flow
-from refold.views.styled import Piece, Style
+from refold.views.markdown.blocks import Blocks
+from refold.views.markdown.coloured import Coloured
+from refold.views.markdown.leaves import Around, Leaf
+from refold.views.markdown.spans import Reading, Spans
+from refold.views.markdown.tables import table
+from refold.views.rows import broken, chopped
+from refold.views.styled import Line, Piece
 
-_MARK = re.compile(r"`+|(?<![^\s(\[\"'])\*\*(?=[^\s*/]|$)")
-_OPENING = re.compile(r"[ \t]*(?:`{0,2}|~{0,2}|#{0,6} *|[-*+] *|[0-9]{1,3}(?:[.)] *)?)\Z")
-_FENCE = re.compile(r"[ \t]*(?:```|~~~)")
-_HEADING = re.compile(r"#{1,6} +")
-_ITEM = re.compile(r"([ \t]*)([-*+]|[0-9]{1,3}[.)]) +")
-_HELD = 400  # characters that may wait for the other half of a mark
+WIDEST = 100  # cells of prose: longer lines are hard to read; code and tables may be wider
+_LONGEST = 4_000  # characters of a line that wait for its end
+_OPENING = 60  # characters of a line that may tell what it begins
+_LEAST = 10  # cells for words, however deep they stand
+_RULE = 40  # cells
+_END: Piece = ("plain", "\n")
 
 
 class Prose:
-    """With `marks` false the words pass as they are, only broken into lines."""
+    """`room` is how wide a line may be, or what says so before each block; 0: any width.
 
-    def __init__(self, room: int = 0, *, marks: bool = True) -> None:
-        self._flow, self._marks = Flow(room), marks
-        self._held = ""
-        self._before = ""  # the last character that went out of this line
-        self._style: Style = "plain"  # of the line
-        self._fresh, self._fenced = True, False
+    With `marks` false the words pass as they are, only broken into lines. Where nothing is
+    `styled` the marks that say how words are meant stay. `links`: the terminal opens links;
+    `signs`: it shows more than ASCII.
+    """
+
+    def __init__(
+        self,
+        room: int | Callable[[], int] = 0,
+        *,
+        marks: bool = True,
+        styled: bool = True,
+        links: bool = False,
+        signs: bool = True,
+    ) -> None:
+        self._room = room if callable(room) else lambda: room
+        self._flow = None if marks else Flow(min(self._room(), WIDEST))
+        self._styled, self._signs = styled, signs
+        self._blocks, self._spans = Blocks(), Spans(Reading(styled, links))
+        self._code: Coloured | None = None
+        self._held: list[str] = []  # of the line that has not ended
+        self._size, self._going_on = 0, False
+
+    @property
+    def in_rows(self) -> bool:
+        """Is nothing printed but whole rows, so that others can stand between them?"""
+        return self._flow is None
+
+    @property
+    def waiting(self) -> str:
+        """The last words of the block that is not finished yet."""
+        held = "".join(self._held[-40:])
+        return " ".join(f"{self._blocks.last[-200:]} {held[-200:]}".split())[-120:]
 
     def add(self, text: str) -> list[Piece]:
-        if not self._marks:
+        if self._flow is not None:
             return self._flow.put("plain", text)
-        self._held += text
-        out: list[Piece] = []
-        while "\n" in self._held:
-            line, _, self._held = self._held.partition("\n")
-            out += self._take(line, whole=True)
-            out += self._newline()
-        rest, self._held = self._held, ""
-        return out + self._take(rest, whole=False)
+        first, *more = text.split("\n")
+        out = self._hold(first)
+        for part in more:
+            out += self._end_line()
+            out += self._hold(part)
+        return out
 
     def end(self) -> list[Piece]:
         """What was still held back."""
-        held, self._held = self._held, ""
-        return self._take(held, whole=True) + self._flow.end()
+        if self._flow is not None:
+            return self._flow.end()
+        out = self._end_line() if self._held else []
+        return [*out, *self._printed(self._blocks.end())]
 
-    def _newline(self) -> list[Piece]:
-        fenced, self._fresh, self._style = self._fenced, True, "plain"
-        self._before = ""
-        out = self._flow.keep("plain", "\n") if fenced else self._flow.put("plain", "\n")
-        self._flow.indent = 0
+    def _hold(self, text: str) -> list[Piece]:
+        """Part of a line. What gets too long is not held until the line ends."""
+        if not text:
+            return []
+        self._held.append(text)
+        self._size += len(text)
+        if self._size < _LONGEST:
+            early = self._size <= _OPENING and not self._going_on and self._blocks.last
+            start = "".join(self._held) if early else ""
+            return self._printed(self._blocks.foresee(start)) if start else []
+        held, out = "".join(self._held), list[Piece]()
+        while len(held) >= _LONGEST:
+            at = held.rfind(" ", 1, _LONGEST) + 1 or _LONGEST
+            out += self._take(held[:at])
+            held, self._going_on = held[at:], True
+        self._held, self._size = [held] if held else [], len(held)
         return out
 
-    def _take(self, text: str, *, whole: bool) -> list[Piece]:
-        """All of `text`, which holds no line end, or as much of it as is certain."""
-        if self._fresh:
-            if not whole and (not text or _OPENING.match(text)):
-                self._held = text + self._held
-                return []
-            self._fresh = False
-            if _FENCE.match(text):
-                self._fenced, self._style = not self._fenced, "dim"
-            elif self._fenced:
-                self._style = "code"
-            else:
-                return self._open(text, whole=whole)
-        if self._style in ("dim", "code") or self._fenced:
-            return self._flow.keep(self._style, text)
-        return self._inline(text, whole=whole)
+    def _end_line(self) -> list[Piece]:
+        line = "".join(self._held)
+        self._held, self._size = [], 0
+        out = self._take(line) if line or not self._going_on else []
+        self._going_on = False
+        return out
 
-    def _open(self, text: str, *, whole: bool) -> list[Piece]:
-        if heading := _HEADING.match(text):
-            self._style = "heading"
-            return self._inline(text[heading.end() :], whole=whole)
-        if item := _ITEM.match(text):
-            sign = "•" if item[2] in "-*+" else item[2]
-            self._flow.indent = len(item[1].expandtabs(4)) + len(sign) + 1
-            start = f"{item[1].expandtabs(4)}{sign} "
-            out = self._flow.keep("plain", start)
-            return out + self._inline(text[item.end() :], whole=whole)
-        return self._inline(text, whole=whole)
+    def _take(self, line: str) -> list[Piece]:
+        take = self._blocks.more if self._going_on else self._blocks.line
+        return self._printed(take(line))
 
-    def _inline(self, text: str, *, whole: bool) -> list[Piece]:
+    def _printed(self, leaves: list[Leaf]) -> list[Piece]:
         out: list[Piece] = []
-        while mark := self._mark_in(text):
-            start = mark.start() - len(self._before)
-            opened = start + len(mark[0])
-            end = _closing(text, mark[0], opened, whole=whole)
-            if end < 0 and not whole and len(text) - start < _HELD:
-                break
-            out += self._put(self._style, text[:start])
-            if end < 0:
-                out += self._put(self._style, mark[0])
-                text = text[opened:]
-                continue
-            style = "code" if mark[0][0] == "`" else "strong"
-            out += self._put(style, text[opened:end])
-            text, self._before = text[end + len(mark[0]) :], mark[0][-1]
-        else:
-            last = len(text) if whole or text[-1:] != "*" else len(text.rstrip("*"))
-            self._held = text[last:] + self._held
-            return out + self._put(self._style, text[:last])
-        out += self._put(self._style, text[:start])
-        self._held = text[start:] + self._held
+        for leaf in leaves:
+            room = self._room()
+            around = _Margin(leaf, room, signs=self._signs)
+            if leaf.gap >= 0:
+                out += (around.gap, _END)
+            for number, row in enumerate(self._rows(leaf, room and around.left)):
+                out += around.rest if number else around.first
+                out += row
+                out.append(_END)
         return out
 
-    def _mark_in(self, text: str) -> re.Match[str] | None:
-        """The next mark. What stands before `text` on its line decides with it."""
-        return _MARK.search(self._before + text, len(self._before))
+    def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
+        match leaf.kind:
+            case "words":
+                yield from _filled(self._spans.words(leaf.lines), room)
+            case "heading":
+                yield from _filled(self._heading(leaf), room)
+            case "rule":
+                wide = min(room or _RULE, _RULE)
+                yield (("dim", ("─" if self._signs else "-") * wide),)
+            case "table":
+                yield from table(
+                    leaf.lines,
+                    room,
+                    self._spans.cell,
+                    headed=leaf.headed,
+                    signs=self._signs,
+                )
+            case _:
+                yield from self._code_rows(leaf, room)
 
-    def _put(self, style: Style, text: str) -> list[Piece]:
-        self._before = text[-1:] or self._before
-        return self._flow.put(style, text)
+    def _heading(self, leaf: Leaf) -> list[Piece]:
+        words = self._spans.phrase(" ".join(leaf.lines), "heading")
+        mark = f"{'#' * leaf.level} "
+        return words if self._styled else [("heading", mark), *words]
+
+    def _code_rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
+        text = leaf.lines[0].expandtabs(4)
+        pieces: list[Piece] = [("dim", text)]
+        if leaf.kind == "fence":
+            info = text.lstrip("`~")
+            self._code = Coloured(info) if self._styled else None
+        elif leaf.kind == "closed":
+            self._code = None
+            if not text:
+                return
+        else:
+            pieces = self._code.line(text) if self._code else [("code", text)]
+        yield from chopped(pieces, room) if room else [tuple(pieces)]
 
 
-def _closing(text: str, mark: str, start: int, *, whole: bool) -> int:
-    """Where the mark is that closes this one, or -1."""
-    at = text.find(mark, start)
-    if at <= start:
-        return -1
-    # More of the same may still come: then it is another mark.
-    return at if whole or at + len(mark) < len(text) else -1
+class _Margin:
+    """What stands before the rows of a leaf: bars of quotes, signs and indents of items."""
+
+    def __init__(self, leaf: Leaf, room: int, *, signs: bool) -> None:
+        self._bar, self._dot = ("│ ", "•") if signs else ("> ", "")
+        rest = [self._before(each, first=False) for each in leaf.around]
+        kept = 0  # where it is too deep for the room, the outer ones are not shown
+        while len(rest) - kept > 1 and room and _wide(rest[kept:]) > room - _LEAST:
+            kept += 1
+        self.rest = rest[kept:]
+        self.first = [self._before(each, first=True) for each in leaf.around[kept:]]
+        shared = "".join(text for _, text in rest[kept : max(leaf.gap, kept)])
+        self.gap: Piece = ("dim", shared.rstrip())
+        self.left = max(room - _wide(self.rest), 2)
+
+    def _before(self, each: Around, *, first: bool) -> Piece:
+        if not each.sign:
+            return ("dim", self._bar)
+        sign = (self._dot or each.sign) if each.sign in "-+*" else each.sign
+        shown = first and each.begins
+        return ("plain", f"{sign} " if shown else " " * (len(sign) + 1))
+
+
+def _wide(margin: list[Piece]) -> int:
+    return sum(len(text) for _, text in margin)
+
+
+def _filled(pieces: list[Piece], room: int) -> list[Line]:
+    return broken(pieces, min(room, WIDEST)) if room else broken(pieces, 1 << 30)

@@ -16,15 +16,18 @@ from msgspec import Struct
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
+from refold.views.by_word import changed
 from refold.views.calls import arguments
 from refold.views.cells import unpadded, untabbed, wrapped
 from refold.views.escape import exact, hidden, on_one_line
 from refold.views.folding import folded, in_words
-from refold.views.styled import Line, Style, line
+from refold.views.rows import chopped
+from refold.views.styled import Line, Piece, Style, line
 
 MOST = 60  # lines of one call, unless all are asked for
 _LEAST = 10  # on however low a screen
 _AROUND = 8  # lines of a question beside those of the call
+_PAIRS = 200  # lines of which the words are compared
 _PATCHING = "apply_patch"  # its text has lines that come and go
 _PATCH: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _ABOUT = {
@@ -133,9 +136,12 @@ def _body(
 
 
 def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
-    shown = unpadded(untabbed(exact(text)))
-    for row in wrapped(shown.removesuffix("\n"), room - len(before)):
+    for row in wrapped(_written_out(text).removesuffix("\n"), room - len(before)):
         yield line(before + row, style)
+
+
+def _written_out(text: str) -> str:
+    return unpadded(untabbed(exact(text)))
 
 
 def _change(old: str, new: str, room: int) -> Iterator[Line]:
@@ -143,15 +149,24 @@ def _change(old: str, new: str, room: int) -> Iterator[Line]:
     gone, come = old.split("\n"), new.split("\n")
     first = _alike(gone, come)
     last = _alike(gone[first:][::-1], come[first:][::-1])
-    parts: list[tuple[list[str], Style, str]] = [
-        (gone[:first], "dim", " "),
-        (gone[first : len(gone) - last], "gone", "-"),
-        (come[first : len(come) - last], "added", "+"),
-        (gone[len(gone) - last :], "dim", " "),
-    ]
-    for rows, style, sign in parts:
-        for row in rows:
-            yield from _block(row, room, style, sign)
+    before = [_written_out(row) for row in gone[first : len(gone) - last]]
+    after = [_written_out(row) for row in come[first : len(come) - last]]
+    pairs = [changed(a, b) for a, b in zip(before[:_PAIRS], after, strict=False)]
+    for row in gone[:first]:
+        yield from _block(row, room, "dim", " ")
+    for at, row in enumerate(before):
+        found = pairs[at] if at < len(pairs) else None
+        yield from _signed(("gone", "-"), found[0] if found else line(row, "gone"), room)
+    for at, row in enumerate(after):
+        found = pairs[at] if at < len(pairs) else None
+        yield from _signed(("added", "+"), found[1] if found else line(row, "added"), room)
+    for row in gone[len(gone) - last :]:
+        yield from _block(row, room, "dim", " ")
+
+
+def _signed(sign: Piece, row: Line, room: int) -> Iterator[Line]:
+    for part in chopped(row, room - 1):
+        yield (sign, *part)
 
 
 def _changes(edits: list[object], room: int) -> Iterator[Line]:

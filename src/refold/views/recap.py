@@ -1,34 +1,56 @@
-"""The last few words of a session, for somebody who comes back to it."""
+"""The last few words of a session, for somebody who comes back to it.
 
-from collections.abc import Iterator
+Only the end of the talk is looked at: who resumes a long one does not wait for it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from refold.journal.fold import View
-from refold.values.messages import Message, Text
+from refold.journal.talk import Words
+from refold.values.messages import Spoken
 from refold.views.cells import cut
 from refold.views.escape import visible
 from refold.views.styled import Line
 
 _EXCHANGES = 3
 _ROWS = 4  # of one answer
+_BACK = 200  # messages that are looked through for the words of an answer
 
 
 def recap(view: View, room: int) -> list[Line]:
     """The last exchanges, shortened: what was asked, and the last answer to it."""
-    exchanges: list[tuple[str, str]] = []
-    said_by_them = {each.text for each in view.talk.said}
-    answer = ""
-    for at in range(len(view.talk.messages) - 1, -1, -1):
-        message = view.talk.messages[at].message
-        if message.role == "assistant":
-            answer = answer or message.text
-        elif message.role == "user" and (words := _words(message, said_by_them)):
-            exchanges.append((words, answer))
-            answer = ""
+    messages, end = view.talk.messages, len(view.talk.messages)
+    exchanges = list[tuple[str, str]]()
+    for told in _newest(view.talk.said):
+        at = bisect_left(messages, told[0].heard, key=lambda spoken: spoken.seq)
+        if at == len(messages) or messages[at].seq != told[0].heard:
+            break  # told shorter since: neither words nor answer stand there any more
+        words = " ".join(each.text for each in told)
+        exchanges.append((words, _answer(messages[max(at + 1, end - _BACK) : end])))
+        end = at
         if len(exchanges) == _EXCHANGES:
             break
     return [
         row for words, said in reversed(exchanges) for row in _exchange(words, said, room)
     ]
+
+
+def _newest(said: Sequence[Words]) -> Iterator[list[Words]]:
+    """What was said, from the last; together what the model was told together."""
+    at = len(said)
+    while at:
+        heard, together = said[at - 1].heard, list[Words]()
+        while at and said[at - 1].heard == heard:
+            at -= 1
+            together.insert(0, said[at])
+        yield together
+
+
+def _answer(spoken: Sequence[Spoken]) -> str:
+    """The last words in these messages."""
+    said = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
+    return next((text for text in said if text), "")
 
 
 def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
@@ -39,9 +61,3 @@ def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
         yield (("dim", f"  … {left} lines …"),)
     for row in rows[-_ROWS:]:
         yield (("dim", f"  {cut(row, room - 2)}"),)
-
-
-def _words(message: Message, known: set[str]) -> str:
-    """What a person said; reminders to the model and summaries are none of it."""
-    parts = (part.text for part in message.parts if isinstance(part, Text))
-    return " ".join(text for text in parts if text in known)

@@ -35,6 +35,7 @@ from refold.journal.events import (
     Reserved,
     Said,
     Settled,
+    StepsSet,
     Stopped,
     TurnEnded,
     TurnStarted,
@@ -220,6 +221,8 @@ def _of_the_money(entry: Entry) -> Document | None:
     match entry.event:
         case BudgetSet(budget):
             return {"type": "budget", **budget_document(budget)}
+        case StepsSet(steps):
+            return {"type": "steps", "steps": steps or None}
         case Reserved(purpose, model, dollars, tokens):
             return {
                 "type": "side_call", "purpose": purpose, "model": model,

@@ -16,7 +16,7 @@ from refold.journal.below import (
     VariablesKept,
     VariablesRestored,
 )
-from refold.journal.events import Entry
+from refold.journal.events import Entry, Imported
 from refold.views.budget import budget_document
 from refold.views.result import arguments
 
@@ -46,6 +46,11 @@ def of_below(entry: Entry) -> Document | None:
             }  # fmt: skip
         case Forked(source, seq):
             return {"type": "forked", "source": source, "from": seq}
+        case Imported(source, id_, directory):
+            return {
+                "type": "imported", "source": source, "session_id": id_,
+                "directory": directory,
+            }  # fmt: skip
         case _:
             return None
 

@@ -1,16 +1,28 @@
 """Lines of text with styles that have names, and no colours.
 
-A view says what a piece of text is; each screen decides what that looks like.
+A view says what a piece of text is; each screen decides what that looks like. Words that
+lead somewhere have a `Link` for a style, which a screen that knows none shows as "link".
 """
 
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 Style: TypeAlias = Literal[
-    "plain", "dim", "strong", "heading", "code", "accent", "person",
-    "good", "bad", "warn", "added", "gone", "hunk",
+    "plain", "dim", "strong", "emphasis", "heading", "link", "accent", "person",
+    "good", "bad", "warn", "added", "gone", "hunk", "added_word", "gone_word",
+    "code", "keyword", "string", "number", "comment", "name", "builtin",
 ]  # fmt: skip
-Piece: TypeAlias = tuple[Style, str]
+
+
+class Link(Struct, frozen=True):
+    """`url` is harmless: printable ASCII, of a kind that opens a page, a file or a letter."""
+
+    url: str
+
+
+Piece: TypeAlias = tuple[Style | Link, str]
 Line: TypeAlias = tuple[Piece, ...]
 
 

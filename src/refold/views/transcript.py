@@ -1,26 +1,115 @@
-"""A session as plain text, for any surface."""
+"""What a screen shows as plain text, for any surface: no colours, no widths, no orders.
 
-from refold.journal.fold import View
-from refold.values.messages import Image, Part, Text, Thinking, ToolCall, ToolResult
+A mark says who: › heard, ‹ answered, ∴ thought, ● called, · what else happened. Whatever
+belongs to it stands indented below, so that no text can pretend to be another's.
+"""
 
-_MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
+import sys
+from collections.abc import Callable, Iterator
+
+from refold.values.messages import ToolCall
+from refold.views.calls import label
+from refold.views.escape import on_one_line, visible
+from refold.views.family import report_lines
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Coming,
+    Heard,
+    News,
+    Thought,
+    TurnOver,
+    Words,
+)
+from refold.views.screen.rows import result_rows, turn_rows
+from refold.views.screen.screen import Screen
+from refold.views.screen.talk import from_child
+from refold.views.styled import bare
+
+_ROOM = sys.maxsize  # nothing is broken or cut for its width
+_DENSE = (Called, News, TurnOver)  # these stand close to their like
 
 
-def transcript(view: View) -> str:
-    """What was said and done, one part a line: › heard, ‹ answered, · result."""
-    said = (spoken.message for spoken in view.talk.messages)
-    return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in said for p in m.parts)
+def _plain(call: ToolCall) -> str:
+    return label(call, None)
 
 
-def _words(part: Part) -> str:
-    match part:
-        case Text(text):
-            return text
-        case Thinking(text):
-            return f"({text})"
-        case ToolCall(_, name, arguments):
-            return f"{name} {bytes(arguments).decode()}"
-        case Image(_, kind, name):
-            return f"[picture {name or kind}]"
-        case ToolResult(_, text, failed):
-            return f"failed: {text}" if failed else text
+def transcript(screen: Screen, label: Callable[[ToolCall], str] = _plain) -> str:
+    """All of it, the answer under way too. `label` says in a line what a call does."""
+    return "\n".join(_rows(screen, label))
+
+
+def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
+    directory = screen.view.about.directory
+    before: Block | None = None
+    for block in screen.blocks:
+        if before and not (isinstance(block, _DENSE) and type(before) is type(block)):
+            yield ""
+        yield from _block(block, label, directory)
+        before = block
+    for coming in screen.coming:
+        if before or coming is not screen.coming[0]:
+            yield ""
+        yield from _coming(coming)
+
+
+def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> Iterator[str]:
+    match block:
+        case Heard():
+            yield from _heard(block)
+        case Words(text=text, partial=partial):
+            yield from _under("‹ ", visible(text))
+            if partial:
+                yield "  (cut off here)"
+        case Thought(text=text):
+            yield from _under("∴ ", visible(text))
+        case Called():
+            yield from _called(block, label(block.call), directory)
+        case News(line=line):
+            yield from _under("· ", bare([line]))
+        case TurnOver():
+            for row in turn_rows(block):
+                yield from _under("· ", bare([row]))
+
+
+def _heard(block: Heard) -> Iterator[str]:
+    if from_child(block.sender):
+        first, *rest = report_lines(block.sender, block.words, _ROOM)
+        yield f"› {bare([first])}"
+        yield from (bare([row]) for row in rest)
+        return
+    who = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
+    yield from _under("› ", who + visible(block.typed or block.words))
+    for picture in block.pictures:
+        yield f"  [picture {on_one_line(picture.name or picture.kind)}]"
+    if block.later:
+        yield "  (for after the turn under way)"
+
+
+def _called(block: Called, said: str, directory: str) -> Iterator[str]:
+    by = f" (by the code of {on_one_line(block.within)})" if block.within else ""
+    yield f"● {said}{by}"
+    if block.answered:
+        yield f"  ? {on_one_line(block.reason or 'asked')}: {on_one_line(block.answered)}"
+    if block.stage == "asked":
+        yield f"  ? it waits for a person: {on_one_line(block.reason)}"
+    elif block.open:
+        yield "  └ running" if block.stage == "running" else "  └ not begun"
+    for at, row in enumerate(result_rows(block, _ROOM, directory)):
+        yield ("    " if at else "  └ ") + bare([row])
+
+
+def _coming(coming: Coming) -> Iterator[str]:
+    match coming.kind:
+        case "words":
+            yield from _under("‹ ", visible(str(coming.text)) + " …")
+        case "thought":
+            yield from _under("∴ ", visible(str(coming.text)) + " …")
+        case "call":
+            yield f"● {on_one_line(str(coming.text))} …"
+
+
+def _under(mark: str, text: str) -> Iterator[str]:
+    first, *rest = text.strip("\n").rstrip().split("\n")
+    yield (mark + first).rstrip()
+    yield from (f"  {row}".rstrip() for row in rest)

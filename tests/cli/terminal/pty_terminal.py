@@ -11,6 +11,7 @@ import pyte
 
 STAGE = Path(__file__).with_name("stage.py")
 CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
+_KEPT = 5_000  # lines above the screen
 
 
 class Terminal:
@@ -24,15 +25,14 @@ class Terminal:
         **env: str,
     ) -> None:
         rows, columns = size
-        self.raw, self.modes = "", 0
-        self.screen = pyte.Screen(columns, rows)
+        self.raw, self.modes, self._sent = "", 0, 0
+        self.screen = pyte.HistoryScreen(columns, rows, history=_KEPT)
         self._stream = pyte.Stream(self.screen)
         environment = {**os.environ, "TERM": "xterm-256color", **env}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(compiled)
         self.child = pexpect.spawn(
-            sys.executable,
-            [str(program), *arguments],
+            *_started(program, arguments),
             cwd=str(here),
             env=environment,  # type: ignore[arg-type]
             dimensions=size,
@@ -49,7 +49,18 @@ class Terminal:
     def text(self) -> str:
         return "\n".join(self.rows)
 
+    @property
+    def paper(self) -> list[str]:
+        """What went over the top of the screen, and the screen down to its last words."""
+        width = self.screen.columns
+        above = [
+            "".join(row[x].data for x in range(width)).rstrip()
+            for row in self.screen.history.top
+        ]
+        return "\n".join([*above, *self.rows]).rstrip("\n").split("\n")
+
     def type(self, text: str) -> None:
+        self._sent = len(self.raw)
         self.child.send(text)
 
     def until(self, shown: str) -> None:
@@ -57,39 +68,51 @@ class Terminal:
         deadline = time.monotonic() + 10
         while shown not in self.text:
             assert time.monotonic() < deadline, f"{shown!r} never came:\n{self.text}"
-            self._read()
+            self.read()
 
-    def until_asked(self) -> None:
+    @property
+    def sent(self) -> int:
+        """How much was written when somebody typed last."""
+        return self._sent
+
+    def until_sent(self, text: str, since: int = 0) -> None:
+        """Wait until these characters were written, whatever the screen made of them."""
+        deadline = time.monotonic() + 10
+        while text not in self.raw[since:]:
+            assert time.monotonic() < deadline, f"{text!r} was not sent:\n{self.raw!r}"
+            self.read()
+
+    def until_asked(self, prompt: str = "›") -> None:
         """Wait for a prompt with nothing after it: keys typed earlier reach no editor."""
         deadline = time.monotonic() + 10
-        while (self.text.rstrip().splitlines() or [""])[-1] != "›":
+        while (self.text.rstrip().splitlines() or [""])[-1] != prompt:
             assert time.monotonic() < deadline, f"no prompt came:\n{self.text}"
-            self._read()
+            self.read()
 
     def until_gone(self, shown: str) -> None:
         deadline = time.monotonic() + 10
         while shown in self.text:
             assert time.monotonic() < deadline, f"{shown!r} never went:\n{self.text}"
-            self._read()
+            self.read()
 
     def until_there(self, path: Path) -> None:
         """Wait until this file exists."""
         deadline = time.monotonic() + 10
         while not path.exists():
             assert time.monotonic() < deadline, f"{path} was never made:\n{self.text}"
-            self._read()
+            self.read()
 
     def end(self) -> int:
         """Wait for the program to end. Its exit code."""
         deadline = time.monotonic() + 30
-        while self._read():
+        while self.read():
             assert time.monotonic() < deadline, f"it never ended:\n{self.text}"
         self.modes = termios.tcgetattr(self.child.child_fd)[3]
         self.child.close()
         status, signal = self.child.exitstatus, self.child.signalstatus
         return status if status is not None else -(signal or 0)
 
-    def _read(self) -> bool:
+    def read(self) -> bool:
         try:
             piece = self.child.read_nonblocking(4096, timeout=0.05)
         except pexpect.TIMEOUT:
@@ -99,3 +122,9 @@ class Terminal:
         self.raw += piece
         self._stream.feed(piece)
         return True
+
+
+def _started(program: Path, arguments: tuple[str, ...]) -> tuple[str, list[str]]:
+    if program.suffix == ".py":
+        return sys.executable, [str(program), *arguments]
+    return str(program), list(arguments)

@@ -44,6 +44,7 @@ READ = ("read_file", '{"path": "hello.py"}')
 EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}')
 RUN = ("bash", '{"command": "python3 hello.py"}')
 WAIT = ("bash", '{"command": "touch begun; echo begun; sleep 30"}')
+BUSY = ("bash", '{"command": "echo one; sleep 0.5; echo two"}')
 HOSTILE = r"""{"command": "printf 'ok\\033]52;c;YQ==\\a\\r\\x9b2J\\x7f\\033[2Jend'"}"""
 HIDDEN = '{"command": "ls' + " " * 3000 + "; echo \u202egone\u200b" + '"}'
 
@@ -78,6 +79,7 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
     "slow": ("word " * 2000, "As you like."),
     "late": (Reply("word " * 300, (READ,)), [EDIT], "Well."),
     "command": ([WAIT], "As you like."),
+    "busy": (Reply("I will **look**.", [BUSY], "Where is it?"), "There: `one`, two."),
     "hostile": (Reply("see \x1b]0;me\x07\u202e", [("bash", HOSTILE)]), "\x1b[31mred\x9b1m"),
     "hidden": ([("bash", HIDDEN)], "Well."),
     "steps": ([READ], [READ], "A summary.", "More."),
@@ -177,6 +179,8 @@ def surroundings(provider: Provider, here: Path, budget: Budget = NO_LIMIT) -> S
     return Surroundings(
         budget=budget,
         notify=float(os.environ.get("NOTIFY", "0")),
+        display=os.environ.get("SHOWN", "auto"),
+        theme=os.environ.get("THEME", "auto"),
         model="script/one",
         models=("script/one", "script/two"),
         choose_model=choose,
@@ -187,6 +191,7 @@ def surroundings(provider: Provider, here: Path, budget: Budget = NO_LIMIT) -> S
         always=partial(always, here),
         saved_in=ALWAYS,
         history=here / ".history",
+        vi="VI" in os.environ,
     )
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,6 @@ from refold.journal.events import (
     Stopped,
     TurnEnded,
 )
-from refold.journal.fold import View
 from refold.journal.store import MemoryStore
 from refold.provider.port import Provider
 from refold.session.hub import Frame
@@ -55,7 +55,7 @@ class Typist:
     def __init__(self, *typed: Typed) -> None:
         self.asked: list[str] = []
         self._typed = list(typed)
-        self._interrupted = anyio.Event()
+        self._interrupted, self._waiting = anyio.Event(), False
 
     async def words(self, prompt: Callable[[], Shown], text: str = "") -> str | Key:
         return now(await self._next(prompt()))
@@ -73,16 +73,28 @@ class Typist:
     async def secret(self, prompt: Shown) -> str | Key:
         return now(await self._next(prompt))
 
-    def interrupt(self) -> None:
+    def quiet(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def typed(self) -> str:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def interrupt(self) -> bool:
         self._interrupted.set()
+        return self._waiting
 
     def redraw(self) -> None:
         pass
+
+    def vi(self, on: bool | None = None) -> bool | None:
+        return None
 
     async def _next(self, prompt: Shown) -> str | Later | Key:
         self.asked.append(bare([prompt]))
         typed = self._typed.pop(0) if self._typed else Key.CTRL_D
         if typed is NEVER:
+            self._waiting = True
             await self._interrupted.wait()
             return Key.CTRL_C
         return await typed() if callable(typed) else typed
@@ -358,7 +370,7 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
 ) -> None:
     tonight = evening()
     around = surroundings(tonight.provider, tonight.here)
-    showing = Showing(tonight.screen, around, View, lambda: 0.0)
+    showing = Showing(tonight.screen, around, lambda: 0.0)
 
     showing.show(Frame(5, 0, Entry(5, Asked(), at=100.0)))
     showing.show(Frame(6, 0, Entry(6, TurnEnded("answered"), at=107.5)))

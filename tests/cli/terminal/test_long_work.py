@@ -11,6 +11,7 @@ import pytest
 from stage import READ, TODOS, surroundings
 from test_conversation import Evening, Typed, Typist
 
+from refold.cli.terminal import keys as keyboards
 from refold.cli.terminal.commands import at_once
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.notifying import Patience, ring
@@ -194,6 +195,9 @@ class Fingers(Typist):
 
     lively = True
 
+    async def typed(self) -> str:
+        return await keyboards.pressed(0)
+
 
 @contextmanager
 def keyboard() -> Generator[Callable[[str], None]]:
@@ -331,7 +335,8 @@ def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) 
     steps = [
         shown(tonight, "/budget 7\r", "One turn may use up, chosen for this session:"),
         shown(tonight, "/cost\r", "script/one  10 in"),
-        shown(tonight, "/model\r", "after this turn: /model"),
+        shown(tonight, "/mode\r", "› default"),
+        shown(tonight, "/vi\r", "after this turn: /vi"),
         finish,
     ]
 
@@ -341,10 +346,10 @@ def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) 
     assert rows.index("› /budget 7") + 1 == rows.index(
         "One turn may use up, chosen for this session:"
     )
-    assert "› /model" not in rows
+    assert "› /vi" not in rows
     assert kinds(tonight, BudgetSet) == [BudgetSet(Budget(7.0))]
-    assert rows.index("after this turn: /model") < done
-    assert done < rows.index("script/one (/model NAME changes it)")
+    assert rows.index("after this turn: /vi") < done
+    assert done < rows.index("there is no line editor in this display: the terminal has it")
     assert at_once("context")
     assert not at_once("clear")
 
@@ -421,7 +426,9 @@ def test_the_end_of_long_work_and_its_questions_ring(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     tonight = evening([READ], [("bash", '{"command": "echo x"}')], "Done.")
-    tonight.screen = Screen(tonight.out, Look(moves=moves))
+    tonight.screen = Screen(
+        tonight.out, Look(moves=moves, display="status" if moves else "plain")
+    )
 
     rows = tonight.tell("go", "y", notify=1e-9)
 

@@ -1,5 +1,6 @@
 """Text that would order a screen about, in every place where a screen shows some."""
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -8,9 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 from test_conversation import Evening
 
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.printing import print_words
+from refold.cli.terminal.screen import Screen
 from refold.journal import codec
 from refold.provider.port import Request
 from refold.testing.scripted import Reply, ScriptedProvider
@@ -122,3 +128,62 @@ def test_the_end_of_a_padded_command_is_on_the_screen(command: str, shown: str) 
     assert len(rows) <= 64
     assert all(len(row) <= 80 for row in text.split("\n"))
     assert shown.replace("\n  ", "") in re.sub(r"\n  ", "", text)
+
+
+# What we ourselves write: styles, a line taken back, and links to harmless addresses.
+OURS = re.compile(
+    "\x1b\\[[0-9;]*m|\r\x1b\\[K|\x1b\\]8;(?:id=[0-9a-f]+;(?:https?|file|mailto):[!-~]+|;)\x1b\\\\"
+)
+ANY_ORDER = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u202a-\u202e\u2066-\u2069]"
+)
+BITS = (
+    "\x1b]8;;http://e.vil\x1b\\", "\x1b[2J", "\x9b2J", "\r", "\b", "\u202e", "\x7f", "\x00", "\a",
+    "&#27;", "&#x1b;", "&#x9b;", "&#13;", "&#8238;", "&#x200b;", "&#0;", "&#10;", "&#9;", "&NewLine;",
+    "&Tab;", "&ZeroWidthSpace;", "&rlm;", "[x](", "http://a.b/", ")", "<", ">", "[", "](", "`", "```", "~~~",
+    "%1b", "%E2%80%AE", "\\", "\n", "\n\n", "- ", "> ", "| ", "|--|--|\n", "**", "word", " ", "file:///", "mailto:a@b",
+    "javascript:x", "[r]: ", "[r]", "!", "#", "    ", "\t", '"', "'", "xn--", "é",
+)  # fmt: skip
+HOSTILE = st.lists(st.sampled_from(BITS), max_size=20).map("".join)
+LOOKS = st.builds(
+    Look,
+    color=st.booleans(),
+    moves=st.booleans(),
+    links=st.booleans(),
+    signs=st.booleans(),
+    room=st.integers(20, 90).map(lambda room: lambda: room),
+)
+
+
+@given(HOSTILE, LOOKS)
+def test_no_markdown_orders_a_screen_about(said: str, look: Look) -> None:
+    out = io.StringIO()
+
+    print_words(said, Screen(out, look))
+
+    assert ANY_ORDER.findall(OURS.sub("", out.getvalue())) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[x](http://a.b/\x1b]8;;http://e.vil\x1b\\)",
+        "<http://a.b/\x1b[2J>",
+        "```\x1b[2J\x9b\nx\x1b[2J\n```",
+        "```py\n'\x1b[2J\n```",
+        "&#27;[2J &#x9b;2J &#x202e;evil&#13;&#10;x",
+        "| &#27;[2J | b |\n|---|---|\n| \x1b[2J | c |",
+        "[x]: http://a.b/&#27;\n\n[x] and ![\x1b](http://a.b/\x1b)",
+        "[x](http://a.b/%1b%5d) [y](<http://a.b/ c> 'ti\x1btle')",
+    ],
+)
+def test_not_even_where_everything_is_painted(evening: Evenings, said: str) -> None:
+    tonight = evening(said)
+    look = Look(color=True, moves=True, links=True, room=lambda: 80)
+    tonight.screen = Screen(tonight.out, look)
+
+    tonight.tell("go")
+
+    left = OURS.sub("", tonight.out.getvalue())
+    assert ANY_ORDER.findall(left) == []
+    assert "\x1b" not in left

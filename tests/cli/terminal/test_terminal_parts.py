@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from refold.cli import flags
 from refold.cli.grants import offered
 from refold.cli.terminal.commands import command_in, commands
-from refold.cli.terminal.completion import completing
 from refold.cli.terminal.doing import Doing
 from refold.cli.terminal.look import Look, look
 from refold.cli.terminal.plain import Plain
@@ -42,6 +41,11 @@ from refold.views.styled import bare
         ("/", None),
         ("exit the loop", None),
         ("/two\nlines", None),
+        ("!ls -l", ("shell", "ls -l")),
+        (" ! for x in a\ndo y; done", ("shell", "for x in a\ndo y; done")),
+        ("!", ("shell", "")),
+        ("#remember", ("note", "remember")),
+        ("# A heading\nwith words", None),
     ],
 )
 def test_a_command_is_told_from_words(typed: str, found: tuple[str, str] | None) -> None:
@@ -54,11 +58,6 @@ def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
 
     assert len(names) == len(set(names))
     assert all(command.about for command in table)
-    assert {c.name for c in table} == {
-        "help", "model", "effort", "mode", "approval", "permissions", "plan", "execute",
-        "rewind", "fork", "undo", "context", "compact", "todos", "cost", "budget", "continue",
-        "clear", "quit", "agent", "agents", "tree", "stop", "preset", "skills", "memory", "note",
-    }  # fmt: skip
 
 
 def test_help_of_the_command_line_names_every_subcommand(
@@ -69,42 +68,6 @@ def test_help_of_the_command_line_names_every_subcommand(
 
     told = capfd.readouterr().out.split("subcommands, ")[1].split("\n")[1:]
     assert [row.split()[0] for row in told if row] == list(flags.COMMANDS)
-
-
-@pytest.mark.parametrize(
-    ("before", "offers"),
-    [
-        ("/mo", ["/model", "/mode"]),
-        ("/model tw", ["two"]),
-        ("/mode ", []),
-        ("look at @src/ma", ["main.py", "many/"]),
-        ("@", ["src/"]),
-        ("@.", [".hidden"]),
-        ("@nowhere/x", []),
-        ("(@src/ma", ["main.py", "many/"]),
-        ("see @src/my", ['"src/my shot.png"']),
-        ('see @"src/my', ['my shot.png"']),
-        ('see @"src/my shot.png" and', []),
-        ("plain words", []),
-        ("", []),
-    ],
-)
-def test_what_could_stand_at_the_cursor_is_offered(
-    tmp_path: Path, before: str, offers: Sequence[str]
-) -> None:
-    (tmp_path / "src" / "many").mkdir(parents=True)
-    for name in (
-        "src/main.py",
-        "src/other.py",
-        "src/my shot.png",
-        ".hidden",
-        "odd\x1bname",
-    ):
-        (tmp_path / name).touch()
-    table = [("model", "choose"), ("mode", "rights"), ("quit", "leave")]
-    complete = completing(table, {"model": ("one", "two")}, str(tmp_path))
-
-    assert [offer.text for offer in complete(before)] == offers
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,13 @@ from refold.journal.events import (
 from refold.journal.fold import View, fold
 from refold.journal.store import MemoryStore
 from refold.session.recorder import Recorder
+from refold.testing.talked import talked
 from refold.values.control import Final
 from refold.values.log import Log
 from refold.values.messages import Message, Text, Thinking, ToolCall
 from refold.values.shown import Diff, Note, Output
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
-from refold.views.transcript import transcript
 
 LOOK = ToolCall("call-0", "read_file", Raw(b'{"path":"a.txt"}'), "toolu_0")
 EDIT = ToolCall(
@@ -134,7 +134,7 @@ def as_json(view: View) -> dict[str, Any]:
     }
     encoded = msgspec.json.encode(parts, enc_hook=_plain)
     return {
-        "transcript": transcript(view).split("\n"),
+        "transcript": talked(view).split("\n"),
         "marks": [mark.seq for mark in view.marks],
         **msgspec.json.decode(encoded),
     }

@@ -1,15 +1,21 @@
 """/model and /effort: what thinks, and how hard, from the next turn on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
+from refold.cli.terminal.completion import Choice
 from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput
 from refold.values.effort import Effort
 from refold.views.escape import on_one_line
 from refold.views.styled import line
 
 EFFORTS: Sequence[str] = tuple(filter(None, get_args(Effort)))
+
+
+def models(around: Surroundings) -> Iterable[Choice]:
+    return map(Choice, around.models)
 
 
 async def model(here: Conversation, rest: str) -> None:

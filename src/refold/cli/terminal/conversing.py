@@ -1,10 +1,12 @@
 """What a slash command is, and what it may use of the conversation it is typed into."""
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from refold.cli.terminal.completion import Choice
+from refold.cli.terminal.reading import Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
@@ -18,8 +20,10 @@ class Conversation(Protocol):
     def around(self) -> Surroundings: ...
     @property
     def screen(self) -> Screen: ...
-    async def change(self, session: Session) -> None:
-        """Go over to another session."""
+    @property
+    def reading(self) -> Reading: ...
+    async def change(self, session: Session, told: str) -> None:
+        """Go over to another session, close the one before, and say so."""
         ...
 
     async def say(self, words: str, *, typed: str | None = None) -> None:
@@ -47,14 +51,37 @@ class Conversation(Protocol):
         """Put the plan that waits to the person before the next prompt."""
         ...
 
+    def vi(self, on: bool | None = None) -> bool | None:
+        """As `Reading.vi`."""
+        ...
+
     def quit(self) -> None: ...
 
 
-Does = Callable[[Conversation, str], Awaitable[None]]
+Does: TypeAlias = Callable[[Conversation, str], Awaitable[None]]
+Group: TypeAlias = Literal[
+    "session", "model", "rights", "plan", "context", "children", "knowledge", "terminal"
+]
+
+
+Offers: TypeAlias = Callable[[Surroundings], Iterable[Choice]]
+
+
+def one_of(*words: str) -> Offers:
+    """What is the same everywhere."""
+    found = tuple(map(Choice, words))
+    return lambda around: found
+
+
+def nothing_more(around: Surroundings) -> Iterable[Choice]:
+    return ()
 
 
 class Command(Struct, frozen=True):
-    """`at_once`: while the session works, it need not wait until the turn is over."""
+    """`choices` are what may follow it, and `more` what there is to know besides `about`.
+
+    `at_once`: while the session works, it need not wait until the turn is over.
+    """
 
     name: str
     about: str
@@ -62,3 +89,10 @@ class Command(Struct, frozen=True):
     takes: str = ""
     aliases: tuple[str, ...] = ()
     at_once: bool = False
+    group: Group = "terminal"
+    more: str = ""
+    choices: Offers = nothing_more
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)

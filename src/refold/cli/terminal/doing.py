@@ -9,6 +9,7 @@ from refold.views.counts import duration
 from refold.views.escape import on_one_line
 from refold.views.styled import Line
 
+_WORDS = "words"  # the key of what is written; calls have their ids
 _HINT = "type for its next step · ctrl+c to stop or redirect"
 
 
@@ -19,6 +20,10 @@ class Doing:
         self._clock, self._wheel = clock, wheel
         self._what, self._since = "", 0.0
         self._tails: dict[str, str] = {}  # the last line of what each open call prints
+
+    @property
+    def what(self) -> str:
+        return self._what
 
     def now(self, what: str) -> None:
         """This begins. "" for nothing."""
@@ -33,17 +38,25 @@ class Doing:
     def no_tail(self, key: str) -> None:
         self._tails.pop(key, None)
 
+    def writes(self, words: str) -> None:
+        """The last words of what is written and not printed yet; "" for none."""
+        if words:
+            self.tail(_WORDS, words)
+        else:
+            self.no_tail(_WORDS)
+
     def over(self) -> None:
         self._what, self._tails = "", {}
 
     def line(self, waiting: str = "", below: str = "") -> Line:
         """`waiting`: what the person said and nobody has heard yet; `below`: who works."""
-        if not self._what and not below:
+        writes = _WORDS in self._tails
+        if not (self._what or below or writes):
             return ()
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
         tail = next(reversed(self._tails.values()), _HINT)
-        what = self._what or "waiting"
+        what = self._what or ("writing" if writes else "waiting")
         shown: Line = (("accent", turned), ("dim", f" {what} {duration(spent)}  "))
         if below:
             shown = (*shown, ("plain", f"{below}  "))

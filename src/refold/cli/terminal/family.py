@@ -1,4 +1,6 @@
-"""/tree and /stop: the children that work for this session, and their end."""
+"""/tree, /background and /stop: the children that work for this session, and their end."""
+
+from msgspec.structs import replace
 
 from refold.cli.terminal.conversing import Conversation
 from refold.errors import BadInput
@@ -13,6 +15,20 @@ async def tree(here: Conversation, rest: str) -> None:
         raise BadInput(f"say /tree, not /tree {rest}: refold tree shows any session")
     moved = await _moved(here.session.hub)
     here.screen.lines(family_lines(here.session.view.family, moved, here.screen.room))
+
+
+async def background(here: Conversation, rest: str) -> None:
+    """Only those that work beside the talk, and have not ended."""
+    if rest:
+        raise BadInput(f"say /background, not /background {rest}: /stop NAME ends one")
+    family = here.session.view.family
+    beside = tuple(each for each in family.running if each.born.beside)
+    if not beside:
+        here.screen.say("Nothing works in the background.")
+        return
+    moved = await _moved(here.session.hub)
+    only = replace(family, children=beside)
+    here.screen.lines(family_lines(only, moved, here.screen.room))
 
 
 async def stop(here: Conversation, rest: str) -> None:

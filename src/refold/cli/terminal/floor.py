@@ -5,21 +5,19 @@ nobody else reads from it, or two readers would share one terminal and each get
 half of what is typed.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 
-from refold.cli.terminal.keys import pressed
-
 
 class Floor:
-    """`lively`: keys come one by one, and are heard while nobody asks anything."""
+    """`keyboard` gives what is typed while nobody asks anything."""
 
-    def __init__(self, *, lively: bool) -> None:
+    def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
         self.printing = anyio.Lock()
         self.asking = False
-        self._lively = lively
+        self._typed = keyboard
         self._keyboard = anyio.Lock()
         self._listening: anyio.CancelScope | None = None
         self._wish = anyio.Event()
@@ -55,9 +53,7 @@ class Floor:
                 if self.asking:  # it waits for the keyboard, and was here first
                     continue
                 with anyio.CancelScope() as self._listening:
-                    if self._lively:
-                        return await pressed(0)
-                    await self._wish.wait()
+                    return await self._typed()
         return ""
 
     def _stop_listening(self) -> None:

@@ -40,9 +40,9 @@ async def fork(here: Conversation, rest: str) -> None:
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"say /fork, or /fork EVENT with its number, not {rest!r}")
     left = here.session.view
-    await here.change(await here.around.fork(left, int(rest) if rest else None))
-    at = here.session.view.about.forked[1]
-    here.screen.say(f"It is a copy of {left.about.id} up to event {at}.", "dim")
+    made = await here.around.fork(left, int(rest) if rest else None)
+    at = made.view.about.forked[1]
+    await here.change(made, f"It is a copy of {left.about.id} up to event {at}.")
 
 
 async def undo(here: Conversation, rest: str) -> None:

@@ -31,6 +31,12 @@ def greet(view: View, around: Surroundings, screen: Screen) -> None:
         screen.say("/help says what can be typed · Ctrl+D leaves", "dim")
 
 
+def way_back(view: View) -> str:
+    """What to type to go on with this session, once it was left."""
+    id_ = view.about.id
+    return f"refold -c   (or refold -r {id_})" if id_ else "refold -c"
+
+
 def can_go_on(view: View) -> bool:
     """Was it stopped by a limit, or with words that nobody has heard?"""
     return bool(kept_words(view)) or view.turn.outcome in ("step_limit", "budget")

@@ -10,17 +10,18 @@ import anyio
 from msgspec import Struct
 
 from refold.cli.terminal.editor import edited, editor_of
+from refold.cli.terminal.printing import print_words
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.screen import Screen
 from refold.errors import RefoldError
 from refold.journal.events import Entry, PlanAnswered
+from refold.journal.fold import View
 from refold.journal.plans import Plan
+from refold.session.requests import PlanToJudge, requests
 from refold.session.session import Session
 from refold.views.escape import on_one_line, visible
-from refold.views.plans import plan_pieces
 from refold.views.styled import Line, line
 
-_WIDEST = 100  # cells of prose: longer lines are hard to read
 _KEYS: Line = (
     ("strong", "y "), ("plain", "approve"), ("strong", " · e "), ("plain", "edit"),
     ("strong", " · f "), ("plain", "feedback"), ("strong", " · n "), ("plain", "reject"),
@@ -37,6 +38,27 @@ class Verdict(Struct, frozen=True):
     said: str
     text: str = ""
     feedback: str = ""
+
+
+class Queue:
+    """Which plan of a session is to be put before the next prompt."""
+
+    def __init__(self) -> None:
+        self._later = 0  # the plan that the person wants to judge later
+        self._now = False  # or now, after all
+
+    def now(self) -> None:
+        self._now = True
+
+    def put_off(self, plan: Plan) -> None:
+        self._later = plan.seq
+
+    def next(self, view: View) -> Plan | None:
+        if self._now:
+            self._now = False
+            return view.plans.waiting
+        due = (r.plan for r in requests(view) if isinstance(r, PlanToJudge))
+        return next((plan for plan in due if plan.seq != self._later), None)
 
 
 async def put(plan: Plan, session: Session, screen: Screen, reading: Reading) -> bool:
@@ -105,8 +127,7 @@ def _show(title: str, text: str, screen: Screen) -> None:
     named = f": {on_one_line(title)}" if title != first else ""
     screen.line((("warn", "? "), ("strong", f"The plan{named}")))
     screen.gap()
-    room = min(screen.room, _WIDEST) if screen.look.moves else 0
-    screen.pieces(plan_pieces(text, room, marks=screen.look.color))
+    print_words(text, screen)
     screen.gap()
 
 

@@ -1,41 +1,61 @@
-"""The keyboard while the model works: keys are not echoed, and come one by one.
+"""The keyboard: how keys come, whether they are seen, and how to put that back.
 
-Ctrl+C stays a signal here. No other module changes the terminal's modes while
-it works; at a prompt they are the prompt's own.
+While the model works they come one by one and are not echoed; Ctrl+C stays a signal. At
+a prompt of the line editor the terminal's modes are the editor's own. Everywhere else
+nobody but this module changes them.
 """
 
 import os
 import termios
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import anyio
 
 
 def one_by_one(source: int) -> AbstractContextManager[None]:
     """Keys are neither echoed nor held until Enter. A pipe is left as it is."""
-    return _without(source, termios.ECHO | termios.ICANON)
+    return _with(source, lambda modes: modes & ~(termios.ECHO | termios.ICANON))
 
 
 def unseen(source: int) -> AbstractContextManager[None]:
     """What is typed is not shown, where the source is a terminal."""
-    return _without(source, termios.ECHO)
+    return _with(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
+
+
+def by_line(source: int) -> AbstractContextManager[None]:
+    """Whole lines come, and are seen while they are typed."""
+    return _with(source, lambda modes: modes | termios.ECHO | termios.ICANON)
+
+
+def modes(source: int) -> list[Any]:
+    """How the terminal is set, for `put`; [] for what is no terminal."""
+    try:
+        return termios.tcgetattr(source)
+    except termios.error:
+        return []
+
+
+def put(source: int, wanted: list[Any]) -> None:
+    if not wanted:
+        return
+    with suppress(termios.error):  # it is gone by now
+        termios.tcsetattr(source, termios.TCSADRAIN, wanted)
 
 
 @contextmanager
-def _without(source: int, modes: int) -> Generator[None]:
-    try:
-        before = termios.tcgetattr(source)
-    except termios.error:
+def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
+    if not (before := modes(source)):
         yield
         return
     after = [*before]
-    after[3] = before[3] & ~modes
-    termios.tcsetattr(source, termios.TCSADRAIN, after)
+    after[3] = change(before[3])
+    put(source, after)
     try:
         yield
     finally:
-        termios.tcsetattr(source, termios.TCSADRAIN, before)
+        put(source, before)
 
 
 async def pressed(source: int) -> str:

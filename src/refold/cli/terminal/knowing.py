@@ -4,9 +4,13 @@ Skills and templates are found in `skills`, notes kept in `memory`: here they ar
 chosen, written and forgotten.
 """
 
+from collections.abc import Iterable
+
 import anyio
 
+from refold.cli.terminal.completion import Choice
 from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput, ToolFailed
 from refold.memory.store import Listed
 from refold.remembering import Remembering
@@ -17,6 +21,12 @@ from refold.views.styled import Line, line
 
 MEMORY = ("show", "forget", "update")
 _OFF = "memory is off here: it was started with --no-memory, or memory = false is set"
+
+
+def named(around: Surroundings) -> Iterable[Choice]:
+    if around.skills is not None:
+        for each in around.skills.found.skills:
+            yield Choice(each.name, each.description)
 
 
 async def skills(here: Conversation, rest: str) -> None:

@@ -1,38 +1,66 @@
 """Reading with a line editor: history, completion, several lines, single keys.
 
-Built on prompt_toolkit, which is imported here and nowhere else, once a terminal
-that can do it is really there: importing it takes longer than all the rest.
+Built on prompt_toolkit, which is imported here and in `line_editor` only, once a
+terminal that can do it is really there: importing it takes longer than all the rest.
+What keys do says `line_editor.keys`.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import DummyHistory
 from prompt_toolkit.input import create_input
-from prompt_toolkit.input.typeahead import clear_typeahead
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.typeahead import (
+    clear_typeahead,
+    get_typeahead,
+    store_typeahead,
+)
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+from prompt_toolkit.key_binding.vi_state import InputMode
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style as Styles
 
-from refold.cli.terminal.completion import Complete
+from refold.cli.terminal.completion import Complete, names_a_file
 from refold.cli.terminal.keys import forget
-from refold.cli.terminal.reading import Key, Later
+from refold.cli.terminal.line_editor.elsewhere import Elsewhere
+from refold.cli.terminal.line_editor.history import Suggested, history
+from refold.cli.terminal.line_editor.keyboard import Keyboard
+from refold.cli.terminal.line_editor.keys import (
+    Doing,
+    editing,
+    leaving,
+    one_of,
+    pasting,
+    sending,
+)
+from refold.cli.terminal.line_editor.offers import Offers
+from refold.cli.terminal.line_editor.parser import Parser
+from refold.cli.terminal.line_editor.pasting import Pasted
+from refold.cli.terminal.reading import CTRL_C, Key, Later
 from refold.cli.terminal.screen import Screen
 from refold.session.secrets import Masks
+from refold.values.clean import clean
 from refold.views.flow import fitted
-from refold.views.styled import Line
+from refold.views.styled import Line, Piece
 
 _ESC_ALONE = 0.1  # seconds
+_TYPED_AHEAD = 0.1  # seconds in which that comes
 _STYLES = {
     "dim": "fg:ansibrightblack",
     "strong": "bold",
@@ -41,7 +69,10 @@ _STYLES = {
     "good": "fg:ansigreen",
     "bad": "fg:ansired",
     "accent": "fg:ansicyan",
+    "auto-suggestion": "fg:ansibrightblack",
 }
+_VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
+_Answer = str | Later | Key
 
 
 class Lively:
@@ -59,48 +90,32 @@ class Lively:
     ) -> None:
         self._screen = screen
         self._input = create_input()
-        # No cursor position is asked for: an answer that comes late would be typed text.
-        output = Vt100_Output(
-            sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
-        )
-        depth = ColorDepth.DEPTH_4_BIT if screen.look.color else ColorDepth.DEPTH_1_BIT
-        common: dict[str, Any] = {
-            "input": self._input,
-            "output": output,
-            "color_depth": depth,
-            "style": Styles.from_dict(_STYLES),
-        }
-        self._editor: PromptSession[str | Later | Key] = PromptSession(
-            history=_history(history),
-            multiline=True,
-            prompt_continuation="  ",
-            key_bindings=_editing(cycle),
-            completer=_Offers(complete) if complete else None,
-            complete_while_typing=Condition(self._begins_a_command),
-            reserve_space_for_menu=6,
-            enable_history_search=False,
-            **common,
-        )
-        self._short: PromptSession[str | Later | Key] = PromptSession(
-            history=InMemoryHistory(), erase_when_done=True, **common
-        )
-        # Esc alone must not be taken for the beginning of Alt+Enter for long.
-        self._short.app.ttimeoutlen = self._short.app.timeoutlen = _ESC_ALONE
+        assert isinstance(self._input, Vt100Input)  # it is a terminal
+        self._parser = Parser(self._input.vt100_parser.feed_key_callback)
+        self._input.vt100_parser = self._parser
+        self._history, self._complete, self._cycle = history, complete, cycle
+        self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
+        self._began = 0.0
+        self._keyboard = Keyboard(self._input.fileno(), screen, self._pasted)
+        self._elsewhere = Elsewhere(screen, self._pasted)
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
-        return _now(await self._ask(self._editor, prompt, default=text))
+        self._began, self._parser.fed = time.monotonic(), 0
+        found = await self._ask(self._editor, lambda: self._with_vi(prompt()), default=text)
+        self._screen.typed()
+        return _now(found)
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        return _now(await self._short_line(prompt, text, _leaving()))
+        return _now(await self._short_line(prompt, text, leaving()))
 
     async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
-        return await self._short_line(prompt, text, _sending())
+        return await self._short_line(prompt, text, sending())
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         forget(self._input.fileno())
         clear_typeahead(self._input)
-        keyed = _one_of(keys)
+        keyed = one_of(keys)
         return _now(
             await self._ask(
                 self._short, lambda: prompt, key_bindings=keyed, is_password=False
@@ -110,31 +125,88 @@ class Lively:
     async def secret(self, prompt: Line) -> str | Key:
         return _now(
             await self._ask(
-                self._short, lambda: prompt, key_bindings=_leaving(), is_password=True
+                self._short, lambda: prompt, key_bindings=leaving(), is_password=True
             )
         )
 
-    def interrupt(self) -> None:
-        if self._asking is not None:
+    def quiet(self) -> AbstractContextManager[None]:
+        return self._keyboard.quiet()
+
+    async def typed(self) -> str:
+        return CTRL_C if self._pressed_ahead() else await self._keyboard.typed()
+
+    def vi(self, on: bool | None = None) -> bool:
+        on = not self._is_vi if on is None else on
+        app = self._editor.app
+        app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
+        # There Esc is a key of its own, and not the first half of Alt and another.
+        app.ttimeoutlen, app.timeoutlen = (_ESC_ALONE,) * 2 if on else (0.5, 1.0)
+        return on
+
+    def interrupt(self) -> bool:
+        if self._asking is None:
+            return False
+        if not self._elsewhere.away:  # else it is the editor's
             self._asking.cancel()
+        return True
 
     def redraw(self) -> None:
         if self._asking is not None:
             self._editor.app.invalidate()
 
-    async def _short_line(
-        self, prompt: Line, text: str, keys: KeyBindings
-    ) -> str | Later | Key:
+    @cached_property
+    def _common(self) -> dict[str, Any]:
+        # No cursor position is asked for: an answer that comes late would be typed text.
+        output = Vt100_Output(
+            sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
+        )
+        look = self._screen.look
+        colors = look.color and not look.mono
+        return {
+            "input": self._input,
+            "output": output,
+            "color_depth": ColorDepth.DEPTH_4_BIT if colors else ColorDepth.DEPTH_1_BIT,
+            "style": Styles.from_dict(_STYLES),
+            "include_default_pygments_style": False,
+        }
+
+    @cached_property
+    def _editor(self) -> "PromptSession[_Answer]":
+        doing = Doing(self._cycle, self._elsewhere.edit, self._ahead)
+        return PromptSession(
+            history=history(self._history, self._pasted.whole, Masks().masked),
+            auto_suggest=Suggested(),
+            multiline=True,
+            prompt_continuation="  ",
+            key_bindings=editing(self._pasted, doing),
+            completer=Offers(self._complete) if self._complete else None,
+            complete_in_thread=True,
+            complete_while_typing=Condition(self._names_something),
+            reserve_space_for_menu=6,
+            enable_history_search=False,
+            input_processors=[TabsProcessor(char1=" ", char2=" ")],
+            **self._common,
+        )
+
+    @cached_property
+    def _short(self) -> "PromptSession[_Answer]":
+        # What was typed there may be a secret: nobody fetches it back.
+        found = PromptSession[_Answer](
+            history=DummyHistory(), erase_when_done=True, **self._common
+        )
+        # Esc alone must not be taken for the beginning of Alt+Enter for long.
+        found.app.ttimeoutlen = found.app.timeoutlen = _ESC_ALONE
+        return found
+
+    async def _short_line(self, prompt: Line, text: str, keys: KeyBindings) -> _Answer:
+        bound = merge_key_bindings([pasting(self._pasted), keys])
         return await self._ask(
-            self._short, lambda: prompt, default=text, key_bindings=keys, is_password=False
+            self._short, lambda: prompt, default=text, key_bindings=bound, is_password=False
         )
 
     async def _ask(
-        self,
-        session: "PromptSession[str | Later | Key]",
-        prompt: Callable[[], Line],
-        **more: Any,
-    ) -> str | Later | Key:
+        self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **more: Any
+    ) -> _Answer:
         self._screen.fresh()
         self._screen.no_status()
 
@@ -142,34 +214,56 @@ class Lively:
             shown = fitted(prompt(), self._screen.room)
             return FormattedText([(f"class:{style}", text) for style, text in shown])
 
-        answer: str | Later | Key = Key.CTRL_C
+        answer: _Answer = Key.CTRL_C
         with anyio.CancelScope() as self._asking:
             try:
                 answer = await session.prompt_async(message, handle_sigint=False, **more)
             except EOFError:
                 answer = Key.CTRL_D
         self._asking = None
-        if session is self._editor:
-            self._screen.typed()
-        return answer
+        self._keyboard.marking_pastes()
+        return self._whole(answer)
 
-    def _begins_a_command(self) -> bool:
-        return self._editor.default_buffer.text.startswith("/")
+    def _whole(self, answer: _Answer) -> _Answer:
+        match answer:
+            case str():
+                return clean(self._pasted.whole(answer))
+            case Later(words):
+                return Later(clean(self._pasted.whole(words)))
+            case Key():
+                return answer
+
+    def _names_something(self) -> bool:
+        document = self._editor.default_buffer.document
+        before = document.current_line_before_cursor[-1024:]
+        return document.text.startswith("/") or names_a_file(before)
+
+    @property
+    def _is_vi(self) -> bool:
+        return self._editor.app.editing_mode == EditingMode.VI
+
+    def _with_vi(self, prompt: Line) -> Line:
+        """The prompt, and before it which keys hold: those for text, or for commands."""
+        if not self._is_vi:
+            return prompt
+        mode = self._editor.app.vi_state.input_mode
+        sign: Piece = ("dim", f"[{_VI.get(mode, 'n')}] ")
+        return (sign, *prompt)
+
+    def _pressed_ahead(self) -> bool:
+        """Did Ctrl+C come right behind what ended the last line? The rest is kept for the next."""
+        ahead = get_typeahead(self._input)
+        if any(each.key == Keys.ControlC for each in ahead):
+            return True
+        store_typeahead(self._input, ahead)
+        return False
+
+    def _ahead(self) -> bool:
+        return self._parser.fed <= 1 and time.monotonic() - self._began < _TYPED_AHEAD
 
 
-def _now(answer: str | Later | Key) -> str | Key:
+def _now(answer: _Answer) -> str | Key:
     return answer.words if isinstance(answer, Later) else answer
-
-
-class _Offers(Completer):
-    def __init__(self, complete: Complete) -> None:
-        self._complete = complete
-
-    def get_completions(self, document: Any, complete_event: Any) -> Iterable[Completion]:
-        for offer in self._complete(document.text_before_cursor):
-            yield Completion(
-                offer.text, start_position=-offer.instead_of, display_meta=offer.about
-            )
 
 
 def _size() -> Size:
@@ -179,101 +273,3 @@ def _size() -> Size:
         return Size(24, 80)
     # Some terminals say 0 for what they do not know.
     return Size(found.lines or 24, found.columns or 80)
-
-
-def _history(path: Path | None) -> History:
-    if path is None:
-        return InMemoryHistory()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    except OSError:  # a disk that is full or read-only: history is a convenience
-        return InMemoryHistory()
-    return _Masked(path)
-
-
-class _Masked(FileHistory):
-    """What looks like a key can be fetched back in this session, and is not written down."""
-
-    def store_string(self, string: str) -> None:
-        super().store_string(Masks().masked(string))
-
-
-def _editing(cycle: Callable[[], None]) -> KeyBindings:
-    keys = KeyBindings()
-
-    @keys.add("s-tab")
-    def _(event: KeyPressEvent) -> None:
-        cycle()
-
-    @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.document.char_before_cursor == "\\":
-            buffer.delete_before_cursor()
-            buffer.insert_text("\n")
-        else:
-            buffer.validate_and_handle()
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    @keys.add("c-c")
-    def _(event: KeyPressEvent) -> None:
-        if event.current_buffer.text:
-            event.current_buffer.reset()
-        else:
-            event.app.exit(result=Key.CTRL_C)
-
-    @keys.add("c-d")
-    def _(event: KeyPressEvent) -> None:
-        if event.current_buffer.text:
-            event.current_buffer.delete()
-        else:
-            event.app.exit(result=Key.CTRL_D)
-
-    return keys
-
-
-def _leaving() -> KeyBindings:
-    keys = KeyBindings()
-    for name, key in (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC)):
-
-        @keys.add(name, eager=True)
-        def _(event: KeyPressEvent, key: Key = key) -> None:
-            event.app.exit(result=key)
-
-    return keys
-
-
-def _sending() -> KeyBindings:
-    """Enter sends, Alt+Enter sends for later, which is Esc and Enter to a terminal."""
-    keys = KeyBindings()
-    for name, key in (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC)):
-
-        @keys.add(name)
-        def _(event: KeyPressEvent, key: Key = key) -> None:
-            event.app.exit(result=key)
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(result=Later(event.current_buffer.text))
-
-    return keys
-
-
-def _one_of(letters: str) -> KeyBindings:
-    keys = _leaving()
-
-    @keys.add("<any>")
-    def _(event: KeyPressEvent) -> None:
-        pressed = event.data.lower()  # or all that was pasted
-        known = len(pressed) == 1 and pressed in letters
-        event.app.exit(result=pressed if known else "")
-
-    @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(result="")
-
-    return keys

@@ -1,12 +1,14 @@
 """A word to somebody who looks elsewhere: the bell, and a notice where one is understood.
 
-Only for terminals that move the cursor; what stands in a notice is made visible first,
-so that no text of a model orders a terminal about. When to ring is `work`'s business.
+A notice is for the display `line`, `status` has the bell, and `plain` nothing: its terminal
+may print whatever comes. What stands in a notice is made visible first, so that no text of
+a model orders a terminal about. When to ring is `work`'s business.
 """
 
 import math
 from collections.abc import Callable, Mapping
 
+from refold.cli.terminal.displays import Display
 from refold.views.cells import cut
 from refold.views.escape import on_one_line
 
@@ -16,13 +18,15 @@ _TITLE = "refold"
 _WIDEST = 120  # cells
 
 
-def ring(environ: Mapping[str, str], text: str) -> str:
+def ring(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
     """What to send to the terminal: the bell, and before it a notice if it shows them.
 
     OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. Nothing is
     sent through tmux or screen, which would need to be told to pass it on.
     """
-    if environ.get("TMUX") or environ.get("STY"):
+    if display == "plain":
+        return ""
+    if display == "status" or environ.get("TMUX") or environ.get("STY"):
         return BELL
     said = cut(on_one_line(text), _WIDEST)
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")

@@ -1,20 +1,24 @@
 """Reading whole lines, from a dumb terminal, a screen reader or a pipe.
 
-Nothing is written but the prompt, and nothing is assumed of the terminal. A
-backslash at the end of a line joins the next one to it.
+Nothing is written but the prompt, and nothing is assumed of the terminal, which echoes
+and edits the line itself. A backslash at the end of a line joins the next one to it; Esc,
+alone on a line, is that key.
 """
 
 import codecs
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import anyio
 from anyio import to_thread
 
-from refold.cli.terminal.keys import unseen
+from refold.cli.terminal.keys import by_line, forget, one_by_one, pressed, unseen
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.screen import Screen
 from refold.views.styled import Line
+
+_ESC = "\x1b"
 
 
 class Plain:
@@ -29,6 +33,7 @@ class Plain:
         self._read = ""
         self._over = False
         self._asking: anyio.CancelScope | None = None
+        self._prompt: Line = ()
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         lines = list[str]()
@@ -41,40 +46,74 @@ class Plain:
             lines.append(found[:-1])
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        return await self._line(prompt)
+        found = await self._line((*prompt, ("plain", text)) if text else prompt)
+        if isinstance(found, Key):
+            return found
+        return Key.ESC if found.strip(" ") == _ESC else text + found
 
     async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
-        return await self._line(prompt)
+        return await self.brief(prompt, text)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        found = await self._line(prompt)
+        if self._echoed:  # a line that was typed before the question is no answer to it
+            forget(self._source)
+            self._read = ""
+        found = await self.brief(prompt)
         if isinstance(found, Key):
             return found
         first = found.strip().lower()[:1]
         return first if first and first in keys else ""
 
     async def secret(self, prompt: Line) -> str | Key:
-        with unseen(self._source):
-            found = await self._line(prompt)
-        self._screen.say("")
+        found = await self._line(prompt, unseen)
+        if self._echoed:
+            self._screen.say("")
         return found
 
-    def interrupt(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
+    def quiet(self) -> AbstractContextManager[None]:
+        return one_by_one(self._source) if self._screen.look.moves else nullcontext()
+
+    async def typed(self) -> str:
+        if not self._echoed:  # a script's lines are answers, and wait for their questions
+            await anyio.sleep_forever()
+        if self._screen.look.moves:
+            taken, self._read = self._read, ""
+            return taken or await pressed(self._source)
+        await self._whole_line()
+        line, end, self._read = self._read.partition("\n")
+        return _ESC if line.strip(" ") == _ESC else line + end
+
+    def interrupt(self) -> bool:
+        if self._asking is None:
+            return False
+        self._asking.cancel()
+        return True
 
     def redraw(self) -> None:
-        """What is printed stays."""
+        """What is printed stays: the question stands there once more."""
+        if self._asking is not None:
+            self._ask()
 
-    async def _line(self, prompt: Line) -> str | Key:
-        self._screen.fresh()
-        self._screen.pieces(prompt)
-        with anyio.CancelScope() as self._asking:
-            while "\n" not in self._read and not self._over:
-                await self._more()
+    def vi(self, on: bool | None = None) -> None:
+        """The terminal edits the line."""
+
+    async def _line(
+        self,
+        prompt: Line,
+        seen: Callable[[int], AbstractContextManager[None]] = by_line,
+    ) -> str | Key:
+        self._prompt = prompt
+        self._ask()
+        with seen(self._source), anyio.CancelScope() as self._asking:
+            try:
+                await self._whole_line()
+            except anyio.get_cancelled_exc_class():
+                self._screen.fresh()
+                raise
         interrupted, self._asking = self._asking.cancelled_caught, None
         if interrupted:
-            self._screen.fresh()
+            if self._echoed:  # the terminal has thrown away what came with it
+                self._read = ""
             return Key.CTRL_C
         if self._echoed:
             self._screen.typed()
@@ -84,6 +123,17 @@ class Plain:
             return Key.CTRL_D
         line, _, self._read = self._read.partition("\n")
         return line.removesuffix("\r")
+
+    def _ask(self) -> None:
+        self._screen.fresh()
+        sign = self._screen.look.sign("prompt")
+        self._screen.pieces(
+            (style, text.replace("›", sign)) for style, text in self._prompt
+        )
+
+    async def _whole_line(self) -> None:
+        while "\n" not in self._read and not self._over:
+            await self._more()
 
     async def _more(self) -> None:
         try:

@@ -1,10 +1,10 @@
-"""/plan and /execute: begin to plan, see the plans, and carry one out."""
+"""/plan, /plans and /execute: begin to plan, see the plans, and carry one out."""
 
 from refold.cli.terminal.conversing import Conversation
 from refold.engine.judging import mode_of
 from refold.errors import BadInput
 from refold.journal.rights import after_planning
-from refold.views.escape import on_one_line
+from refold.views.escape import on_one_line, visible
 from refold.views.plans import listed
 
 
@@ -24,6 +24,23 @@ async def plan(here: Conversation, rest: str) -> None:
         here.judge()
     elif on:
         here.screen.say("Plan mode is on. /execute or Shift+Tab leaves it.", "dim")
+
+
+async def plans(here: Conversation, rest: str) -> None:
+    """The plans of this session; or one of them, whole, by its number in that list."""
+    made = here.session.view.plans.made
+    if not rest:
+        rows = listed(made, here.screen.room - 3)
+        for number, row in enumerate(rows, start=1):
+            here.screen.line((("accent", f"{number:>2} "), *row) if made else row)
+        return
+    number = int(rest) if rest.isascii() and rest.isdecimal() else 0
+    if not 1 <= number <= len(made):
+        there = f"1 to {len(made)}" if made else "none yet"
+        raise BadInput(f"there is no plan {rest!r} in this session: there is {there}")
+    plan = made[number - 1]
+    here.screen.say(on_one_line(plan.title), "strong")
+    here.screen.say(visible(plan.text).rstrip("\n"))
 
 
 async def execute(here: Conversation, rest: str) -> None:

@@ -5,12 +5,15 @@ with history and completion. What the words mean is `run`'s and `work`'s busines
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
 
 from refold.views.styled import Line
+
+CTRL_C = "\x03"  # as a key that came before the terminal took it for a signal again
 
 
 class Key(Enum):
@@ -36,7 +39,12 @@ class Reading(Protocol):
     the same, and Alt+Enter gives what was typed as `Later`.
     `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
-    question under way is answered with it. `lively` says whether keys come one by one.
+    question under way is answered with it; false if there is none. `lively` says whether there is a line editor,
+    which wipes a short line away once it was answered.
+
+    `typed` gives what is typed while nobody asks anything: some keys, or a whole line with
+    its end, or `CTRL_C` alone. "": nobody is there any more. Meanwhile the keyboard is `quiet`, where keys on
+    the screen would stand in the way of what is drawn there.
     """
 
     @property
@@ -46,5 +54,10 @@ class Reading(Protocol):
     async def aside(self, prompt: Line, text: str = "") -> str | Later | Key: ...
     async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...
-    def interrupt(self) -> None: ...
+    def quiet(self) -> AbstractContextManager[None]: ...
+    async def typed(self) -> str: ...
+    def interrupt(self) -> bool: ...
     def redraw(self) -> None: ...
+    def vi(self, on: bool | None = None) -> bool | None:
+        """The keys of vi, or those of Emacs; None: the others. None: no line editor."""
+        ...

@@ -11,13 +11,12 @@ from itertools import count
 
 import anyio
 
-from refold.cli.terminal import filling, judging, knowing, spending
-from refold.cli.terminal.choosing import EFFORTS
-from refold.cli.terminal.commands import at_once, command_in, commands, obey
-from refold.cli.terminal.completion import completing
-from refold.cli.terminal.greeting import can_go_on, greet
+from refold.cli.terminal import judging
+from refold.cli.terminal.commands import at_once, command_in, obey
+from refold.cli.terminal.cycling import Cycle
+from refold.cli.terminal.greeting import can_go_on, greet, way_back
+from refold.cli.terminal.offering import offering
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.rights import MODES, after
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.silence import learning
@@ -28,11 +27,9 @@ from refold.cli.terminal.work import Work, sentence
 from refold.engine.judging import mode_of
 from refold.errors import RefoldError
 from refold.journal.fold import View
-from refold.journal.plans import Plan
-from refold.session.requests import PlanToJudge, requests
 from refold.session.session import Session
 from refold.tools.contract import Picture
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import visible
 from refold.views.styled import Line, line
 
 
@@ -41,42 +38,22 @@ async def run(
     around: Surroundings,
     first_words: str = "",
     pictures: Sequence[Picture] = (),
+    typed: str | None = None,
 ) -> int:
     """Converse until the person leaves. The exit code comes back."""
-    offered = around.shortcuts.offered() if around.shortcuts else ()
-    table = [(c.name, c.about) for c in commands()]
-    table += [(each.name.removeprefix("/"), on_one_line(each.about)) for each in offered]
-    words = {
-        "model": around.models, "mode": MODES, "effort": EFFORTS, "approval": ("on", "off"),
-        "plan": ("list",), "permissions": ("allow",), "compact": filling.KINDS,
-        "cost": ("turns",), "budget": spending.KINDS, "memory": knowing.MEMORY,
-        "agent": [each.name for each in around.agents.every("main")],
-    }  # fmt: skip
-    complete = completing(table, words, session.view.about.directory or ".")
+
+    def directory() -> str:
+        return conversation.session.view.about.directory or "."
+
     cycle = Cycle()
     screen, reading = this_terminal(
-        color=around.color, history=around.history, complete=complete, cycle=cycle.press
-    )
+        color=around.color, history=around.history, complete=offering(around, directory),
+        cycle=cycle.press, display=around.display, theme=around.theme,
+    )  # fmt: skip
+    if around.vi:
+        reading.vi(on=True)
     conversation = Conversation(session, around, screen, reading, cycle)
-    return await conversation.converse(first_words, pictures)
-
-
-class Cycle:
-    """Shift+Tab: pressed where nothing can be awaited, heard where it can."""
-
-    def __init__(self) -> None:
-        self._pressed, self._news = 0, anyio.Event()
-
-    def press(self) -> None:
-        self._pressed += 1
-        self._news.set()
-
-    async def pressed(self) -> None:
-        """Return once for each time that it was pressed."""
-        while not self._pressed:
-            self._news = anyio.Event()
-            await self._news.wait()
-        self._pressed -= 1
+    return await conversation.converse(first_words, pictures, typed)
 
 
 class Conversation:
@@ -91,59 +68,65 @@ class Conversation:
         cycle: Cycle | None = None,
     ) -> None:
         self.session, self.around, self.screen = session, around, screen
-        self._reading, self._given, self._cycle = reading, session, cycle or Cycle()
-        self._put_off = 0  # the plan that the person wants to judge later
-        self._again = False  # or now, after all
+        self.vi = reading.vi
+        self.reading, self._given, self._cycle = reading, session, cycle or Cycle()
+        self._plans = judging.Queue()
         self._work: Work | None = None
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
         self._leaving = False
+        self._pressed_early = False  # Ctrl+C, after the prompt and before the work
 
-    async def converse(self, first_words: str, pictures: Sequence[Picture] = ()) -> int:
+    async def converse(
+        self,
+        first_words: str,
+        pictures: Sequence[Picture] = (),
+        typed: str | None = None,
+    ) -> int:
         """Until the person leaves, or the terminal is taken away."""
 
         async def doing() -> None:
             greet(self.session.view, self.around, self.screen)
             await self._take_up()
             if first_words or pictures:
-                await self._say(first_words, pictures)
+                await self._say(first_words, pictures, typed=typed)
             async with anyio.create_task_group() as group:
-                group.start_soon(self._cycling)
+                group.start_soon(self._cycle.changing, self, self.reading.redraw)
                 group.start_soon(learning, self.around, lambda: self.session, self._busy)
                 await self._prompts()
                 group.cancel_scope.cancel()
 
         try:
-            return await hearing(doing, self._interrupt)
+            stopping = self.screen.no_status, self.reading.redraw
+            return await hearing(doing, self._interrupt, self._end, stopping)
         finally:
+            self.screen.fresh()  # whatever ends us may be told by somebody else
             if self.session is not self._given:
                 with anyio.CancelScope(shield=True):
                     await self.session.close()
 
-    async def change(self, session: Session) -> None:
+    async def change(self, session: Session, told: str) -> None:
         left, self.session = self.session, session
+        self._plans = judging.Queue()
         await left.close()
-        self.screen.say("A new session. The one before is kept.", "dim")
+        self.screen.say(told, "dim")
 
     async def say(self, words: str, *, typed: str | None = None) -> None:
         await self._say(words, seen=True, typed=typed)
 
     async def go(self) -> None:
-        await self._through(self.session.go)
+        await self.through(self.session.go)
 
     async def continue_(self) -> None:
-        await self._through(self.session.continue_)
-
-    async def through(self, start: Callable[[], Awaitable[View]]) -> None:
-        await self._through(start)
+        await self.through(self.session.continue_)
 
     async def ask(self, prompt: str, keys: str) -> str:
-        found = await self._reading.choice(line(f"{prompt} ", "strong"), keys)
+        found = await self.reading.choice(line(f"{prompt} ", "strong"), keys)
         return found if isinstance(found, str) else ""
 
     async def ask_words(self, prompt: str) -> str:
-        found = await self._reading.brief(line(f"{prompt} ", "strong"))
+        found = await self.reading.brief(line(f"{prompt} ", "strong"))
         words = found if isinstance(found, str) else ""
-        if words.strip() and self._reading.lively:  # the line is gone from the screen
+        if words.strip() and self.reading.lively:  # the line is gone from the screen
             self.screen.say(f"{prompt} {visible(words.strip())}", "dim")
         return words
 
@@ -151,7 +134,7 @@ class Conversation:
         return self._work is not None
 
     def judge(self) -> None:
-        self._again = True
+        self._plans.now()
 
     def quit(self) -> None:
         self._leaving = True
@@ -161,7 +144,7 @@ class Conversation:
         if not self.session.idle:
             self.screen.gap()
             self.screen.say("Going on with what was under way.", "dim")
-            await self._through(self.session.go)
+            await self.through(self.session.go)
 
     async def _prompts(self) -> None:
         pressed = False  # Ctrl+C, at the prompt before this one
@@ -171,7 +154,8 @@ class Conversation:
             except RefoldError as error:  # the disk would not take the answer
                 self.screen.line(sentence(error))
             self.screen.gap()
-            typed = await self._reading.words(self._prompt)
+            self._pressed_early = False
+            typed = await self.reading.words(self._prompt)
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
@@ -180,36 +164,19 @@ class Conversation:
             else:
                 await self._typed(typed)
         if self.session.view.about.title:
-            given = self.session is self._given
-            back = self.around.come_back if given else "refold -c"
-            self.screen.say(f"To go on later: {back}", "dim")
+            given = self.around.come_back if self.session is self._given else ""
+            self.screen.say(
+                f"To go on later: {given or way_back(self.session.view)}", "dim"
+            )
 
     async def _judge_plans(self) -> None:
         """The plan that waits, if it was not put off, and each that comes of that."""
-        while not self._leaving and (plan := self._plan()):
-            self._again = False
-            if not await judging.put(plan, self.session, self.screen, self._reading):
-                self._put_off = plan.seq
+        while not self._leaving and (plan := self._plans.next(self.session.view)):
+            if not await judging.put(plan, self.session, self.screen, self.reading):
+                self._plans.put_off(plan)
                 return
             if not self.session.idle:
-                await self._through(self.session.go)
-
-    def _plan(self) -> Plan | None:
-        view = self.session.view
-        if self._again:
-            return view.plans.waiting
-        due = (r.plan for r in requests(view) if isinstance(r, PlanToJudge))
-        return next((plan for plan in due if plan.seq != self._put_off), None)
-
-    async def _cycling(self) -> None:
-        while True:
-            await self._cycle.pressed()
-            now = mode_of(self.around, self.session.view)
-            try:
-                await self.session.inbox.set_mode(after(now))
-            except RefoldError as error:
-                self.screen.line(sentence(error))
-            self._reading.redraw()
+                await self.through(self.session.go)
 
     async def _typed(self, typed: str) -> None:
         if not typed.strip():
@@ -251,13 +218,16 @@ class Conversation:
             await inbox.say(words, client_key=key, pictures=shown, typed=typed)
             return await self.session.go()
 
-        await self._through(said, key if seen else "")
+        await self.through(said, key if seen else "")
 
-    async def _through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
+    async def through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
         self._work = Work(
-            self.session, self.around, self.screen, self._reading, self._at_once
+            self.session, self.around, self.screen, self.reading, self._at_once
         )
         try:
+            if self._pressed_early:
+                self._pressed_early = False
+                await self._work.interrupt()
             failure = await self._work.through(start, own)
             unsaid = self._work.unsaid
         finally:
@@ -267,11 +237,17 @@ class Conversation:
         for typed in unsaid:
             await self._typed(typed)
 
+    async def _end(self, reason: str) -> None:
+        """A signal ends us: the turn is stopped, and that is written down."""
+        self._leaving = True
+        if self._work is not None:
+            await self._work.end(reason)
+
     async def _interrupt(self) -> None:
         if self._work is not None:
             await self._work.interrupt()
         else:
-            self._reading.interrupt()
+            self._pressed_early = not self.reading.interrupt()
 
     def _prompt(self) -> Line:
         mode = mode_of(self.around, self.session.view)

@@ -6,15 +6,14 @@ written. Whoever writes here has made the text visible before.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from refold.cli.terminal.look import Look
+from refold.cli.terminal.look import Look, look
+from refold.cli.terminal.spelling import MOST, is_all_of_unicode, spelled
 from refold.views.cells import cells, cut
 from refold.views.flow import fitted
 from refold.views.styled import Line, Piece, Style
-
-_TAKE_BACK = "\r\x1b[K"
 
 
 class Screen:
@@ -22,11 +21,22 @@ class Screen:
         self.look = look
         self._out = out
         self._at_start, self._after_gap = True, True
-        self._status = ""
+        self.written = 0  # how often something was, to stay
+        self._status, self._drawn = "", 0  # and how many cells it takes
 
     @property
     def room(self) -> int:
         return self.look.room()
+
+    def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
+        """Paint in these colours from now on. Where nothing is painted, nothing will be."""
+        now = self.look
+        self.look = look(self._out, environ, now.color, wanted=now.display, theme=theme)
+
+    @property
+    def at_start(self) -> bool:
+        """Does nothing stand on this line?"""
+        return self._at_start
 
     def pieces(self, pieces: Iterable[Piece]) -> None:
         """Text that goes on where the last one ended."""
@@ -70,30 +80,60 @@ class Screen:
         """A person has just typed a line here; the cursor stands below it."""
         self._at_start, self._after_gap = True, False
 
+    def echoed(self) -> None:
+        """Ctrl+C was pressed: where keys are echoed all the time, ^C stands there now."""
+        if self.look.display == "plain":
+            self._at_start = self._after_gap = False
+
     def status(self, line: Line) -> None:
         """Show a line for a while. Nothing is shown where it could not be taken back."""
         if not self.look.moves or not self._at_start:
             return
-        left, shown = self.room - 1, ""
+        encoding = self._encoding
+        # What a cut is marked with is spelled longer where its sign is not to be had.
+        left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MOST)
+        shown, drawn = "", 0
         for style, text in line:
-            part = cut(text, left)
+            part = spelled(cut(spelled(text, encoding), left), encoding)
             left -= cells(part)
+            drawn += cells(part)
             shown += self.look.paint(style, part)
         if shown != self._status:
-            self._status = shown
-            self._send(_TAKE_BACK + shown)
+            back = self._back()
+            self._status, self._drawn = shown, drawn
+            self._send(back + shown)
+
+    @property
+    def has_status(self) -> bool:
+        return bool(self._status)
 
     def no_status(self) -> None:
         if self._status:
-            self._status = ""
-            self._send(_TAKE_BACK)
+            back = self._back()
+            self._status, self._drawn = "", 0
+            self._send(back)
 
     def ring(self, order: str) -> None:
         """Send the terminal an order that shows nothing here; none where it might."""
         if self.look.moves:
             self._send(order)
 
+    @property
+    def _width(self) -> int:
+        return self.look.width() or self.room
+
+    @property
+    def _encoding(self) -> str:
+        return self.look.encoding or self._out.encoding or "utf-8"
+
+    def _back(self) -> str:
+        """Take back what was drawn, on every line that it stands on by now."""
+        look = self.look
+        above = max(self._drawn - 1, 0) // self._width if look.up else 0
+        return look.back + (look.up + look.back) * above
+
     def _write(self, painted: str, bare: str) -> None:
+        self.written += 1
         self.no_status()
         self._send(painted)
         self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
@@ -101,11 +141,7 @@ class Screen:
 
     def _send(self, text: str) -> None:
         try:
-            try:
-                self._out.write(text)
-            except UnicodeEncodeError:  # a terminal that is not UTF-8
-                encoding = self._out.encoding or "ascii"
-                self._out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._out.write(spelled(text, self._encoding))
             self._out.flush()
         except OSError:  # the terminal is gone; the session need not end for that
             return

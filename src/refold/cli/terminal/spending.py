@@ -1,4 +1,4 @@
-"""/cost and /budget: what was used up, and what a turn may use up."""
+"""/cost, /budget and /iterations: what was used up, and what a turn may use up."""
 
 import re
 
@@ -42,6 +42,19 @@ async def budget(here: Conversation, rest: str) -> None:
             wanted(rest, budget_of(here.session.view, settled))
         )
     here.screen.lines(budget_lines(here.session.view, settled))
+
+
+async def iterations(here: Conversation, rest: str) -> None:
+    """How many answers a turn may have: shown, or chosen for this session."""
+    if rest:
+        if rest != "off" and not (rest.isascii() and rest.isdecimal() and int(rest) > 0):
+            raise BadInput(f"say /iterations N, or /iterations off, not {rest!r}")
+        await here.session.inbox.set_steps(0 if rest == "off" else int(rest))
+    chosen, settled = here.session.view.rights.steps, here.around.steps
+    if chosen:
+        here.screen.say(f"One turn may have {chosen} answers, chosen for this session.")
+    else:
+        here.screen.say(f"One turn may have {settled} answers, as limits.steps says.")
 
 
 def wanted(text: str, now: Budget) -> Budget:

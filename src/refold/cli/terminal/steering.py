@@ -14,17 +14,9 @@ from refold.tools.contract import Picture
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line
 
-_INSTEAD: Line = (
-    ("dim", "words redirect · Enter stops · Esc goes on\n"),
-    ("warn", "instead › "),
-)
-_STEER: Line = (
-    (
-        "dim",
-        "Enter: heard at the next step · Alt+Enter: after this turn · Esc: not at all\n",
-    ),
-    ("person", "› "),
-)
+_INSTEAD = "words redirect · Enter stops · {esc} goes on\n"
+_STEER = "Enter: heard at the next step · Alt+Enter: after this turn · Esc: not at all\n"
+_STEER_PLAIN = "heard at the next step · Esc and Enter: not at all\n"
 _LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter behind words that came in one piece
 Obey = Callable[[str], Awaitable[bool]]
 Unread = Callable[[str], str]
@@ -57,7 +49,7 @@ class Steering:
         inbox, turn = self._session.inbox, self._session.view.turn
         if not turn.seq or turn.stopped:
             return True
-        match await self._reading.brief(_INSTEAD):
+        match await self._reading.brief(self._instead()):
             case Key.ESC:
                 return False
             case str(words) if words.strip():
@@ -73,7 +65,7 @@ class Steering:
         if typed.endswith(_LATER):
             found = Later(typed[:-2])
         elif found == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
-            found = await self._reading.aside(_STEER, typed.rstrip("\r\n"))
+            found = await self._reading.aside(self._steer(), typed.rstrip("\r\n"))
         if isinstance(found, Key):
             return
         words = found.words if isinstance(found, Later) else found
@@ -85,6 +77,14 @@ class Steering:
         shown = with_pictures(words, self._session, self._screen, self._unread)
         when = "next" if isinstance(found, Later) else "now"
         await self._session.inbox.say(words, when=when, pictures=shown)
+
+    def _instead(self) -> Line:
+        esc = "Esc" if self._reading.lively else "Esc and Enter"
+        return (("dim", _INSTEAD.format(esc=esc)), ("warn", "instead › "))
+
+    def _steer(self) -> Line:
+        said = _STEER if self._reading.lively else _STEER_PLAIN
+        return (("dim", said), ("person", "› "))
 
     async def _command(self, words: str, name: str) -> None:
         if self._reading.lively and at_once(name):  # what was typed is wiped away

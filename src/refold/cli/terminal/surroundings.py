@@ -5,12 +5,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from refold.agents.given import Given
 from refold.agents.registry import Registry
 from refold.errors import BadInput
 from refold.journal.fold import View
+from refold.journal.home import Home
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
-from refold.place.port import Snapshots
+from refold.place.port import Files, Snapshots
 from refold.remembering import Learned, Remembering
 from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
@@ -41,6 +43,14 @@ async def _no_fork(view: View, at: int | None) -> Session:
     raise BadInput("a session cannot be forked here: leave, and say refold -c --fork")
 
 
+async def _no_resume(id_: str) -> tuple[Session, Sequence[str]]:
+    raise BadInput(f"a session cannot be taken up here: leave, and say refold -r {id_}")
+
+
+async def _no_settings(keys: tuple[str, ...]) -> Sequence[str]:
+    raise BadInput("settings cannot be shown here: refold config show does it")
+
+
 async def _nothing_learned(session: Session) -> Learned:
     raise BadInput("notes cannot be made of a session here")
 
@@ -49,7 +59,9 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """`choose_model` gives the full name, provider/model, or raises `BadInput`.
 
     The terminal records the choice itself.
-    `remember` makes a setting the default of every session to come. `new_session` opens
+    `remember` makes a setting the default of every session to come; `settings` tells those
+    of these keys, or all, a line each. `resume` takes up another session of this directory,
+    and says what the person has to know of it. `new_session` opens
     another session in the same directory; the terminal closes the one it leaves, and any
     that it asked for; the first one stays its giver's to close as well. `rules`, `mode`
     and `facts` are what calls are judged by: from them follows which rule can be offered.
@@ -64,10 +76,16 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     remember: Callable[[str, str], None] = _not_remembered
     new_session: Callable[[], Awaitable[Session]] = _only_this_session
     fork: Callable[[View, int | None], Awaitable[Session]] = _no_fork  # at an event, or now
+    resume: Callable[[str], Awaitable[tuple[Session, Sequence[str]]]] = _no_resume
+    home: Home | None = None  # where sessions are kept; None: nowhere
+    settings: Callable[[tuple[str, ...]], Awaitable[Sequence[str]]] = _no_settings
+    files: Files | None = None  # of the workspace; None: they cannot be looked at here
     tools: Sequence[Tool] = ()
+    given: Callable[[Session], Given] | None = None  # tools of the next turn; None: all
     rules: Sequence[Rule] = ()
     effort: Effort = ""  # until a person chooses another
     budget: Budget = NO_LIMIT  # of a turn, until a person chooses another
+    steps: int = 50  # answers of a turn, until a person chooses another number
     window: int = 32_000  # tokens, where a model's own is not known
     notify: float = 0.0  # seconds of work after which its end rings; 0: never
     agents: Registry = Registry()  # those that may be chosen
@@ -90,6 +108,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     snapshots: Callable[[View], Snapshots | None] = _no_snapshots
     history: Path | None = None  # of what was typed; None: not kept
     color: bool | None = None  # None: as the terminal and NO_COLOR say
+    display: str = "auto"
+    theme: str = "auto"
+    vi: bool = False  # the keys of vi at the prompt
+    # Sessions that a command may name: ids, names and titles, the newest first.
+    sessions: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     notices: Sequence[str] = ()  # said at the start: no sandbox, a journal mended
     come_back: str = "refold -c"  # what to type to go on with this session
 

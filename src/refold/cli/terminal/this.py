@@ -10,6 +10,9 @@ from refold.cli.terminal.look import look
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.reading import Reading
 from refold.cli.terminal.screen import Screen
+from refold.views.escape import on_one_line
+
+_NO_STATUS = "The display is plain: the terminal {!r} (TERM) cannot take a line back, as status does."
 
 
 def this_terminal(
@@ -18,10 +21,16 @@ def this_terminal(
     history: Path | None = None,
     complete: Complete | None = None,
     cycle: Callable[[], None] = lambda: None,
+    display: str = "auto",
+    theme: str = "auto",
 ) -> tuple[Screen, Reading]:
     """The line editor where the terminal can do it, whole lines elsewhere."""
-    screen = Screen(sys.stdout, look(sys.stdout, os.environ, color))
-    if not screen.look.moves or not sys.stdin.isatty():
+    seen = look(sys.stdout, os.environ, color, wanted=display, theme=theme)
+    screen = Screen(sys.stdout, seen)
+    if seen.display != display == "status":
+        name = on_one_line(os.environ.get("TERM", ""))
+        screen.say(_NO_STATUS.format(name), "warn")
+    if seen.display != "line" or not sys.stdin.isatty():
         return screen, Plain(screen)
     from refold.cli.terminal.lively import Lively
 

@@ -1,8 +1,12 @@
 """/agent, /agents and /preset: who works, and with which prompt."""
 
+from collections.abc import Iterable
+
 from refold.agents.choosing import choose
 from refold.agents.profile import unused_preset
+from refold.cli.terminal.completion import Choice
 from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.surroundings import Surroundings
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.views.cells import cells
@@ -10,6 +14,14 @@ from refold.views.escape import on_one_line
 
 MAIN = "main"
 _HOW = "A preset is chosen when a session begins: refold --preset NAME"
+
+
+def choices(around: Surroundings) -> Iterable[Choice]:
+    return (Choice(each.name, each.description) for each in around.agents.every("main"))
+
+
+def presets(around: Surroundings) -> Iterable[Choice]:
+    return (Choice(name, about) for name, about in around.presets())
 
 
 async def agent(here: Conversation, rest: str) -> None:

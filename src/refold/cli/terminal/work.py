@@ -9,15 +9,16 @@ a line for words into the running turn, or for after it.
 import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
 import anyio
 
+from refold.cli.terminal.aloud import Aloud
 from refold.cli.terminal.asker import Asker
 from refold.cli.terminal.floor import Floor
-from refold.cli.terminal.keys import one_by_one
+from refold.cli.terminal.following import Following
 from refold.cli.terminal.notifying import Patience, ring
-from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.reading import CTRL_C, Reading
 from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.steering import Obey, Steering, nothing
@@ -50,16 +51,16 @@ class Work:
     ) -> None:
         self._session = session
         self._screen, self._reading = screen, reading
-        self._showing = Showing(screen, around, lambda: session.view, anyio.current_time)
-        self._floor = Floor(lively=reading.lively)
+        self._showing = Showing(screen, around, anyio.current_time)
+        self._floor = Floor(reading.typed)
         self._asker = Asker(session, around, screen, reading)
-        self._steering = Steering(session, screen, reading, around.unread, obey)
-        self.under_way = False
+        self._obey = obey
+        self._steering = Steering(session, screen, reading, around.unread, self._obeyed)
+        self.under_way, self._over = False, anyio.Event()
         self._patience = Patience(anyio.current_time, around.notify)
         self._pressed_at = -math.inf
-        self._news = anyio.Event()
         self._shortening = anyio.CancelScope()
-        self._shown = 0
+        self._following = Following()
 
     @property
     def unsaid(self) -> Sequence[str]:
@@ -73,17 +74,16 @@ class Work:
 
         `own` is the key of words that the person sees already.
         """
-        self._shown, self.under_way = self._session.view.seq, True
+        self._following.shown, self.under_way = self._session.view.seq, True
         self._patience.seen()
         watch = self._session.hub.watch()
         leave = self._session.hub.heed(self._heed)
         if own:
             self._showing.own.add(own)
-        self._showing.resumed(self._session.view)
-        quiet = one_by_one(0) if self._reading.lively else nullcontext()
+        self._showing.begin(self._session.view)
         failure: RefoldError | None = None
         try:
-            with quiet:
+            with self._reading.quiet():
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._show, watch)
                     group.start_soon(self._tick)
@@ -96,6 +96,7 @@ class Work:
             leave()
             watch.close()
             self._screen.no_status()
+            self._over.set()
         self._ring("it is done" if failure is None else str(failure))
         return failure
 
@@ -104,12 +105,20 @@ class Work:
         now = anyio.current_time()
         twice = now - self._pressed_at < TWICE
         self._pressed_at = now
-        if twice and (self._floor.wanted or not self._floor.asking):
-            await self._session.inbox.interrupt()
+        if self._floor.asking and self._reading.interrupt():
+            return
+        if not (twice and await self._session.inbox.interrupt()):
+            self._screen.echoed()
+            self._floor.want()
+
+    async def end(self, reason: str) -> None:
+        """Stop the turn for good, and wait until that is done."""
+        if self._only_shortens:
+            self._shortening.cancel()
+        await self._session.inbox.interrupt(reason)
         if self._floor.asking:
             self._reading.interrupt()
-        elif not twice:
-            self._floor.want()
+        await self._over.wait()
 
     async def _go(self, start: Callable[[], Awaitable[View]]) -> RefoldError | None:
         go = start
@@ -124,37 +133,39 @@ class Work:
                 return None
             go = self._session.go
             if view.turn.seq:  # it waits for the person
-                await self._beyond(view.seq)
+                while self._session.view.seq <= view.seq:
+                    await self._following.more()
                 continue
-            await self._caught_up(view.seq)
+            await self._following.caught_up(view.seq)
             async with self._floor.printing:  # somebody may be typing something
                 idle = self._session.idle
             if idle:
                 return None
 
     async def _show(self, watch: Watch) -> None:
-        async for frame in watch.frames():
+        async for frame in watch.gathered():
             async with self._floor.printing:
+                drawn = self._screen.has_status
                 self._showing.show(frame)
+                if drawn and not self._screen.has_status:  # at once, or it would flicker
+                    self._screen.status(self._showing.status())
             if isinstance(frame.item, Entry):
-                self._shown = frame.seq
-                self._tell()
+                self._following.shown = frame.seq
+                self._following.tell()
 
     async def _tick(self) -> None:
+        aloud = Aloud(self._screen, anyio.current_time)
         while True:
             await anyio.sleep(_TICK)
             if not self._floor.asking:
-                if status := self._showing.status():
-                    self._screen.status(status)
-                else:
-                    self._screen.no_status()
+                aloud.show(self._showing.status())
 
     async def _ask(self) -> None:
         while True:
             if (found := self._asker.waiting()) is None:
-                await self._next_news()
+                await self._following.more()
                 continue
-            await self._caught_up(found.call.since or self._session.view.seq)
+            await self._following.caught_up(found.call.since or self._session.view.seq)
             async with self._taken():
                 if self._asker.is_open(found.id):
                     self._ring("it asks you something")
@@ -166,9 +177,12 @@ class Work:
         while True:
             typed = await self._floor.typed()
             if self._floor.wanted or typed == "\x1b":
+                await self._begun()
                 async with self._taken():
+                    self._floor.heard()  # one that comes from here on is another
                     await self._redirected()
-                    self._floor.heard()
+            elif typed == CTRL_C:
+                await self.interrupt()
             elif not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             elif typed[0].isprintable():
@@ -176,19 +190,37 @@ class Work:
                     self._patience.seen()
                     await self._steering.hear(typed)
 
+    async def _begun(self) -> None:
+        """A turn that is stopped already, or not begun yet, is not the one that is meant."""
+        while not self._session.beside:
+            turn = self._session.view.turn
+            if turn.seq and not turn.stopped:
+                return
+            await self._following.more()
+
     async def _redirected(self) -> None:
         self._patience.seen()
-        view = self._session.view
-        if not view.turn.seq and self._session.beside:
-            self._shortening.cancel()  # it makes the talk shorter, and nothing else
+        if self._only_shortens:
+            self._shortening.cancel()
         elif not await self._steering.redirect():
             self._pressed_at = -math.inf  # the next Ctrl+C asks again
+
+    async def _obeyed(self, typed: str) -> bool:
+        done = await self._obey(typed)
+        self._floor.heard()  # a Ctrl+C was meant for the command
+        return done
+
+    @property
+    def _only_shortens(self) -> bool:
+        """Is the talk made shorter, and nothing else done?"""
+        return not self._session.view.turn.seq and bool(self._session.beside)
 
     def _ring(self, said: str) -> None:
         """Tell the person who may look elsewhere by now."""
         if self._patience.over:
             title = self._session.view.about.title
-            self._screen.ring(ring(os.environ, f"{said}: {title}" if title else said))
+            told = f"{said}: {title}" if title else said
+            self._screen.ring(ring(os.environ, told, self._screen.look.display))
 
     @asynccontextmanager
     async def _taken(self) -> AsyncGenerator[None]:
@@ -201,23 +233,8 @@ class Work:
                 self._screen.line(sentence(error))
 
     def _heed(self, entry: Entry) -> None:
-        self._tell()
+        self._following.tell()
         self._asker.heed(entry)
-
-    async def _caught_up(self, seq: int) -> None:
-        while self._shown < seq:
-            await self._next_news()
-
-    async def _beyond(self, seq: int) -> None:
-        while self._session.view.seq <= seq:
-            await self._next_news()
-
-    async def _next_news(self) -> None:
-        await self._news.wait()
-
-    def _tell(self) -> None:
-        told, self._news = self._news, anyio.Event()
-        told.set()
 
 
 def sentence(error: RefoldError) -> Line:

@@ -3,6 +3,7 @@
 from refold.engine.decide import Action, AskModel, EndTurn, RunCalls, TakeUp
 from refold.engine.policies.last_word import is_last_word
 from refold.journal.fold import View
+from refold.journal.talk import SHELL
 
 
 def converse(view: View) -> Action | None:
@@ -12,10 +13,18 @@ def converse(view: View) -> Action | None:
         return RunCalls() if ready else None  # the rest is a person's to answer
     if turn.failed is not None:
         return EndTurn("failed", turn.failed)
-    words = tuple(w.seq for w in talk.unheard if w.said.when == "now" or not turn.steps)
-    if words:
+    if words := _due(view):
         return TakeUp(words)
     return _end(view) or AskModel()
+
+
+def _due(view: View) -> tuple[int, ...]:
+    """Words for this step. With them comes what the person ran before they said them."""
+    waiting, first = view.talk.unheard, not view.turn.steps
+    due = {w.seq for w in waiting if w.said.when == "now" or first}
+    if due and not first:
+        due |= {w.seq for w in waiting if w.said.sender == SHELL and w.seq < max(due)}
+    return tuple(w.seq for w in waiting if w.seq in due)
 
 
 def _end(view: View) -> EndTurn | None:

@@ -23,17 +23,21 @@ GO_ON = "<reminder>Go on where you stopped.</reminder>"
 def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
     """End a turn after `steps` answers; say so to the model `warn` answers before.
 
-    With `summary`, one more answer says what was done; it can call nothing.
+    With `summary`, one more answer says what was done; it can call nothing. What a person
+    chose for the session holds instead.
     """
 
     def step_limit(view: View) -> EndTurn | Note | None:
         turn = view.turn
-        left = steps - turn.steps
+        allowed = view.rights.steps or steps
+        left = allowed - turn.steps
         if left < 0 or (left == 0 and not summary and _would_go_on(view)):
-            return EndTurn("step_limit", f"{steps} answers were allowed; continue goes on")
+            return EndTurn(
+                "step_limit", f"{allowed} answers were allowed; continue goes on"
+            )
         if left == 0:
             return Note(SUMMARY, tools=False) if summary else None
-        if left <= warn < steps and "step_limit" not in turn.noted:
+        if left <= warn < allowed and "step_limit" not in turn.noted:
             return Note(WRAP_UP.format(left=left))
         return None
 

@@ -1,0 +1,164 @@
+"""What it costs to show a session: its blocks folded, and an answer printed as it comes.
+
+Folding is compared with folding what the engine alone needs to know, printing with writing
+the same pieces to the same place. An answer comes to a terminal with colours and a status
+line, and to a plain one; its output is read again, and no line of it stands there twice.
+
+Usage: python -m bench.screens [-n 5] [--blocks 10000] [--letters 23000] [--pieces 5000]
+"""
+
+import argparse
+import io
+import re
+import time
+from collections.abc import Sequence
+
+from bench import table
+from bench.journal import entries
+from bench.wires import turn_about
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.screen import Screen as Paper
+from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.events import (
+    Asked,
+    Entry,
+    ModelAnswered,
+    Said,
+    SessionStarted,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import fold
+from refold.journal.frame import Frame
+from refold.values.live import TextCame
+from refold.values.messages import Message, Text
+from refold.views.screen.screen import screen_of
+
+OPENING = (SessionStarted("/"), Said("Tell me."), TurnStarted(2), TakenUp((2,)), Asked())
+ORDER = re.compile("\x1b\\[[0-9;]*[A-Za-z]|\r")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=5, help="runs of each (5)")
+    parser.add_argument("--blocks", type=int, default=10_000, help="to fold (10000)")
+    parser.add_argument("--letters", type=int, default=23_000, help="of an answer (23000)")
+    parser.add_argument("--pieces", type=int, default=5_000, help="it comes in (5000)")
+    chosen = parser.parse_args()
+    report(chosen.n, chosen.blocks, chosen.letters, chosen.pieces)
+
+
+def report(times: int, blocks: int, letters: int, pieces: int) -> None:
+    folding(times, blocks)
+    printing(times, letters, pieces)
+
+
+def folding(times: int, blocks: int) -> None:
+    many = list(entries(blocks * 3))
+    while len(screen_of(many).done) < blocks:
+        many = list(entries(len(many) * 2))
+    found = len(screen_of(many).done)
+    bare, ours = turn_about(
+        [lambda: _ignored(fold(many)), lambda: _ignored(screen_of(many))], times
+    )
+    table.show(
+        f"CPU to fold {len(many)} events, {found} blocks, best of {times}",
+        ["took", "an event", "to the view"],
+        [
+            _row("view", bare, len(many), bare),
+            _row("view and screen", ours, len(many), bare),
+        ],
+    )
+
+
+def printing(times: int, letters: int, pieces: int) -> None:
+    text = answer(letters)
+    came = cut(text, pieces)
+    plain, full = Look(), Look(color=True, moves=True)
+    for look in (plain, full):
+        not_repeated(printed(came, text, look, ticks=False), text)
+    bare, to_plain, to_full = turn_about(
+        [
+            lambda: written(came),
+            lambda: _ignored(printed(came, text, plain)),
+            lambda: _ignored(printed(came, text, full)),
+        ],
+        times,
+    )
+    table.show(
+        f"CPU to print {len(text)} letters in {len(came)} pieces, best of {times}",
+        ["took", "a piece", "to writing"],
+        [
+            _row("written", bare, len(came), bare),
+            _row("plain", to_plain, len(came), bare),
+            _row("colours, status", to_full, len(came), bare),
+        ],
+    )
+
+
+def answer(letters: int) -> str:
+    """Headings, paragraphs, lists and code, each line of which says where it is."""
+    rows, size, n = list[str](), 0, 0
+    while size < letters:
+        n += 1
+        row = (
+            f"## Part {n}\n", f"Line {n} says **something** of `value_{n}`, and goes on for a while.\n",
+            f"- item {n} of a list\n", f"```python\nvalue_{n} = {n}\n```\n", f"And {n} ends it.\n",
+        )[n % 5]  # fmt: skip
+        rows.append(row + "\n")
+        size += len(rows[-1])
+    return "".join(rows)[:letters]
+
+
+def cut(text: str, pieces: int) -> list[str]:
+    size = len(text) / pieces
+    return [text[round(n * size) : round((n + 1) * size)] for n in range(pieces)]
+
+
+def printed(came: Sequence[str], text: str, look: Look, *, ticks: bool = True) -> str:
+    out = io.StringIO()
+    paper = Paper(out, look)
+    showing = Showing(paper, Surroundings(), time.monotonic)
+    told = (
+        *OPENING,
+        ModelAnswered(Message("assistant", (Text(text),))),
+        TurnEnded("answered"),
+    )
+    for seq, event in enumerate(told, start=1):
+        if isinstance(event, ModelAnswered):
+            for n, piece in enumerate(came, start=1):
+                showing.show(Frame(seq - 1, n, TextCame(piece)))
+                if (
+                    ticks and look.moves and not n % 100
+                ):  # as often as a clock would at full rate
+                    paper.status(showing.status())
+        showing.show(Frame(seq, 0, Entry(seq, event)))
+    return out.getvalue()
+
+
+def not_repeated(out: str, text: str) -> None:
+    rows = [row.strip() for row in ORDER.sub("", out).splitlines()]
+    for n in range(1, text.count("\n")):
+        found = [row for row in rows if re.search(rf"\b(Part|Line|item|And) {n}\b", row)]
+        if len(found) > 1:
+            raise RuntimeError(f"printed more than once: {found}")
+
+
+def written(came: Sequence[str]) -> None:
+    out = io.StringIO()
+    for piece in came:
+        out.write(piece)
+
+
+def _row(name: str, took: float, count: int, measure: float) -> tuple[str, ...]:
+    return name, table.ms(took), f"{took / count * 1e6:.2f} µs", table.times(took, measure)
+
+
+def _ignored(value: object) -> None:
+    """So that what is measured is all that a call does."""
+
+
+if __name__ == "__main__":
+    main()

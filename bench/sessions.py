@@ -1,0 +1,187 @@
+"""Thousands of sessions: how long it takes to index, list and search them, and to go on.
+
+Usage: python -m bench.sessions [--sessions 5000] [--steps 12] [--runs 5]
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from msgspec import Raw
+
+from bench import table
+from refold.journal import codec
+from refold.journal.events import (
+    Asked,
+    Briefed,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    Said,
+    SessionStarted,
+    Started,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.home import Home
+from refold.values.messages import Message, Text, ToolCall
+from refold.values.usage import Usage
+
+DIRECTORIES = 40
+RARE = "quetzalcoatl"  # stands in one session of a hundred
+QUERIES = ("the journal", "quetz*", '"read on from"', "src/refold/journal/codec.py", "日志")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, default=5_000, help="how many (5000)")
+    parser.add_argument("--steps", type=int, default=12, help="calls in each (12)")
+    parser.add_argument("--runs", type=int, default=5, help="of each command (5)")
+    chosen = parser.parse_args()
+    report(chosen.sessions, chosen.steps, chosen.runs)
+
+
+def report(count: int, steps: int, runs: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
+        home = Home(Path(made) / "home" / "sessions")
+        written = make(home, count, steps, Path(made) / "work")
+        rows = list(built(home, count, written))
+        table.show(f"a catalogue of {count} sessions", ["took", ""], rows)
+        table.show("asked within a process", ["median", "hits"], list(asked(home, runs)))
+        oldest = Path(made) / "work" / "oldest"
+        oldest.mkdir(parents=True)
+        table.show(
+            "whole commands, beside one that does nothing",
+            ["median", "beside --version"],
+            list(commands(home, runs, oldest)),
+        )
+
+
+def make(home: Home, count: int, steps: int, work: Path) -> int:
+    """Journals as our own codec writes them. Gives their bytes."""
+    chance, written = random.Random(7), 0
+    paragraphs = prose()
+    for n in range(count):
+        name = f"20260101-{n:06d}-{n % 9973:04d}"
+        where = work / ("oldest" if n == 0 else f"project-{n % DIRECTORIES}")
+        lines, head = list[bytes](), codec.Head()
+        for event in story(chance, paragraphs, str(where), steps, n):
+            line, head = codec.encode(Entry(head.seq + 1, event, at=1.7e9 + n), head)
+            lines.append(line + b"\n")
+        path = home.path(name)
+        path.mkdir(parents=True, mode=0o700)
+        file = path / "events.jsonl"
+        file.write_bytes(b"".join(lines))
+        os.utime(file, (1.7e9 + n, 1.7e9 + n))
+        written += sum(map(len, lines))
+    return written
+
+
+def prose() -> Sequence[str]:
+    """Words that people and models use: our own documentation."""
+    docs = Path(__file__).parents[1] / "docs"
+    texts = [page.read_text(encoding="utf-8") for page in sorted(docs.glob("*.md"))]
+    return [each for text in texts for each in text.split("\n\n") if len(each) > 60]
+
+
+def story(
+    chance: random.Random, paragraphs: Sequence[str], where: str, steps: int, n: int
+) -> Iterator[Event]:
+    rare = f" {RARE} 的日志" if n % 100 == 0 else ""
+    yield SessionStarted(where, "0.1.0", f"s{n}")
+    yield Said(chance.choice(paragraphs)[:300] + rare)
+    yield TurnStarted(2)
+    yield Briefed("You are a coding agent. " * 200, (), "openai-chat/mock-model", 128_000)
+    yield TakenUp((2,))
+    for step in range(steps):
+        call = ToolCall(f"c{step}", "bash", Raw(b'{"command":"pytest -q tests/unit"}'))
+        yield Asked()
+        said = Text(chance.choice(paragraphs)[:600])
+        usage = Usage(fresh=900 + step, output=80)
+        yield ModelAnswered(
+            Message("assistant", (said, call)), usage, "calls", "mock-model", cost=0.001
+        )
+        yield Judged(call.id, "allow", "bypass")
+        yield Started(call.id)
+        yield Ended(call.id, "done", chance.choice(paragraphs) + "\na line of output" * 20)
+    yield Asked()
+    yield ModelAnswered(Message("assistant", (Text("Done."),)), Usage(output=3), "end")
+    yield TurnEnded("answered")
+
+
+def built(home: Home, count: int, written: int) -> Iterator[tuple[str, str, str]]:
+    made = home.catalogue().rebuild()
+    each = table.ms(made.seconds / count)
+    size = f"{made.bytes / 1e6:.0f} MB for {written / 1e6:.0f} MB of journals"
+    yield "build it", f"{made.seconds:.2f} s", f"{each} each, {size}"
+    half = count // 2
+    began = time.perf_counter()
+    for session in list(home.sessions())[:half]:
+        os.utime(session.path / "events.jsonl", (1.8e9, session.changed))
+        with (session.path / "events.jsonl").open("ab") as file:
+            file.write(b"half a line")
+    began = time.perf_counter()
+    home.catalogue().freshen()
+    took = time.perf_counter() - began
+    yield f"look into {half} that changed", f"{took:.2f} s", f"{table.ms(took / half)} each"
+    yield "nothing has changed", table.ms(timed(home.catalogue().freshen)), ""
+
+
+def asked(home: Home, runs: int) -> Iterator[tuple[str, str, object]]:
+    took = [timed(home.catalogue().cards) for _ in range(runs)]
+    yield "list all", table.ms(median(took)), len(home.catalogue().cards())
+    for query in QUERIES:
+        hits = home.catalogue().search(query, 20)
+        took = [timed(lambda q=query: home.catalogue().search(q, 20)) for _ in range(runs)]
+        yield f"search {query}", table.ms(median(took)), len(hits)
+
+
+def commands(home: Home, runs: int, oldest: Path) -> Iterator[tuple[str, str, str]]:
+    bare = run(home, runs, Path.cwd(), "--version")
+    yield "refold --version", table.ms(bare), "×1.00"
+    for words in (
+        ("sessions", "list", "--all"),
+        ("sessions", "list", "--all", "--json"),
+        ("sessions", "list", "--all", "--limit", "20"),
+        ("sessions", "search", "--all", "the journal"),
+        ("context", "--json"),  # of the newest session of this directory: the oldest of all
+    ):
+        took = run(home, runs, oldest, *words)
+        yield f"refold {' '.join(words)}", table.ms(took), table.times(took, bare)
+
+
+def run(home: Home, runs: int, where: Path, *words: str) -> float:
+    place = {**os.environ, "REFOLD_HOME": str(home.root.parent)}
+
+    def once() -> None:
+        subprocess.run(
+            [sys.executable, "-m", "refold", *words],
+            cwd=where,
+            env=place,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+
+    once()
+    return median(timed(once) for _ in range(runs))
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What `refold doctor` looks at, one file for each kind of thing. Nothing is changed."""

@@ -1,0 +1,73 @@
+"""`refold logs`: the newest lines of the log, and those that come.
+
+What is written there and how long it is kept is the business of `logs`.
+"""
+
+import os
+import select
+import sys
+from argparse import ArgumentTypeError, Namespace
+
+from refold.cli.out import Gone, write
+from refold.cli.subparsers import Subparsers
+from refold.config.paths import paths
+from refold.logs.logbook import NAME
+from refold.logs.reading import Entry, Tail, at_least, entries
+from refold.values.level import LEVELS, Level
+from refold.views.escape import on_one_line, visible
+
+_PAUSE = 0.2  # seconds between two looks
+
+
+def add_parser(commands: Subparsers) -> None:
+    logs = commands.add_parser("logs", help="what refold wrote down about its work")
+    add = logs.add_argument
+    add("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl+C")
+    add("-n", "--number", type=_number, default=50, metavar="N",
+        help="the newest so many, 50 without it; 0: all")  # fmt: skip
+    add(
+        "--level",
+        choices=LEVELS,
+        default="debug",
+        help="only what matters at least so much",
+    )
+    add("--path", action="store_true", help="only say where the log is")
+
+
+def run(found: Namespace) -> int:
+    state = paths(os.environ).state
+    if found.path:
+        write(f"{on_one_line(str(state / NAME))}\n")
+        return 0
+    level: Level = found.level
+    tail = Tail(state) if found.follow else None
+    there = at_least(entries(state), level)
+    _show(there[-found.number :] if found.number else there)
+    if tail is None:
+        if not there:
+            sys.stderr.write(
+                f"refold: there is nothing in {on_one_line(str(state / NAME))}\n"
+            )
+        return 0
+    while True:
+        _show(at_least(tail.news(), level))
+        _pause()
+
+
+def _pause() -> None:
+    """Wait a little. Raises `Gone` when nobody reads any more: a quiet log would never say."""
+    output = select.poll()
+    output.register(1, 0)  # that it is gone is told unasked
+    if output.poll(_PAUSE * 1000):
+        raise Gone
+
+
+def _show(found: "list[Entry]") -> None:
+    if found:
+        write("".join(f"{visible(each.text)}\n" for each in found))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is no number of lines: 0 or more")
+    return int(text)

@@ -1,0 +1,81 @@
+"""The signals that end a task without a terminal, heard from its first moment on.
+
+Before there is a session they are noted, or raised where something waits that only an
+exception ends. Then whoever runs the turn stops it as a person would; a second signal
+does not wait for that. A signal that was switched off when we were started stays off:
+that is what nohup is for, and `&` in a script.
+"""
+
+import signal
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import anyio
+
+_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def heeded() -> tuple[signal.Signals, ...]:
+    """Those that nobody switched off."""
+    return tuple(each for each in _OURS if signal.getsignal(each) is not signal.SIG_IGN)
+
+
+def said(number: int) -> str:
+    return f"stopped by {signal.Signals(number).name}"
+
+
+class Stops:
+    """`why` is what was heard last, in words; "" while nothing was.
+
+    `gently` asks a turn to end, and is true if one will. `hurry` is called at each signal.
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.gently: Callable[[str], Awaitable[bool]] | None = None
+        self.hurry: Callable[[], None] = lambda: None
+        self._aloud = False
+        self._scope: anyio.CancelScope | None = None
+
+    def listen(self) -> None:
+        """From here on a signal is noted. It costs nothing: call it first of all."""
+        for number in heeded():
+            signal.signal(number, self._note)
+
+    def aloud(self) -> None:
+        """From here on it raises `KeyboardInterrupt`; at once, if one came before."""
+        self._aloud = True
+        if self.why:
+            raise KeyboardInterrupt(self.why)
+
+    @asynccontextmanager
+    async def heard(self) -> AsyncGenerator[None]:
+        """Within, what runs is cancelled where `gently` has nothing to stop."""
+        import anyio  # not before signals are noted: it takes its time
+
+        with anyio.open_signal_receiver(*heeded()) as news:
+            async with anyio.create_task_group() as group:
+                with anyio.CancelScope() as self._scope:
+                    group.start_soon(self._hear, news)
+                    yield
+                self._scope = None
+                group.cancel_scope.cancel()
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.why = said(number)
+        if self._aloud:
+            raise KeyboardInterrupt(self.why)
+
+    async def _hear(self, news: "AsyncIterable[signal.Signals]") -> None:
+        async for number in news:
+            again, self.why = bool(self.why), said(number)
+            self.hurry()
+            if again or self.gently is None or not await self.gently(self.why):
+                self._end()
+
+    def _end(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()

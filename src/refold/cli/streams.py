@@ -1,0 +1,42 @@
+"""The streams that a process is given, as they may be: closed, or with nobody behind them.
+
+Python leaves out a closed one. That its number is then given to the next file that is
+opened, and what it costs to complain to nobody, is seen to here.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+def occupy_closed() -> None:
+    """Let no file of ours get the number of a closed stream: programs would write there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with suppress(OSError):
+                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def never_failing(number: int) -> TextIO:
+    """A stream for notices: a full disk or a reader who has left is none of our errors."""
+    return TextIOWrapper(
+        BufferedWriter(_Patient(number, "w", closefd=False)),
+        encoding=getattr(sys.stderr, "encoding", None) or "utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
+class _Patient(FileIO):
+    def write(self, data: "ReadableBuffer", /) -> int:
+        with suppress(OSError):
+            if (written := super().write(data)) is not None:
+                return written
+        return memoryview(data).nbytes

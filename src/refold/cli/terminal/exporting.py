@@ -1,0 +1,47 @@
+"""/export: this session as a file in the directory where it works, or where one says.
+
+What the file holds is the business of `cli.exported`; the events are read from the disk,
+where all that was shown by now stands.
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from refold.cli.export import FORMS, SUFFIXES, form_by_name
+from refold.cli.terminal.conversing import Conversation
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.journal import lines
+from refold.journal.about import About
+from refold.journal.home import Home, Session
+from refold.views.counts import in_bytes
+
+
+async def export(here: Conversation, rest: str) -> None:
+    """`/export [md|html|json|text] [FILE]`."""
+    first, _, more = rest.strip().partition(" ")
+    form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
+    work = partial(_written, here.session.view.about, form or form_by_name(name), name)
+    here.screen.say(await anyio.to_thread.run_sync(work), "dim")
+
+
+def _written(about: About, form: str, name: str) -> str:
+    """Where it was written to, and how much.
+
+    A file that has a name of ours is written over: it is of this session, and older.
+    """
+    from refold.cli.exported import Wanted, exported
+    from refold.cli.saving import save
+
+    place = Home(paths(os.environ).data / "sessions").path(about.id)
+    if not about.id or not (place / lines.NAME).is_file():
+        raise BadInput("This session is kept nowhere, so there is nothing to export.")
+    file = Path(name or f"refold-{about.id}{SUFFIXES[form]}").expanduser()
+    path = Path(about.directory) / file
+    made = exported(Session(about.id, place, 0.0), Wanted(form))
+    size = save(path, made.pieces, force=not name)
+    lacking = "".join(f"\nnot exported: {damage}" for damage in made.damages)
+    return f"{path}: {made.told}, {in_bytes(size)}{lacking}"

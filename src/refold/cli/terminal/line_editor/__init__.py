@@ -1,0 +1,1 @@
+"""What `lively` is made of: history, suggestions, pastes, offers and keys."""

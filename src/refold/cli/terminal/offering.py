@@ -1,0 +1,40 @@
+"""What is offered at the prompt of this session: its commands, and what each takes."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from refold.cli.terminal.commands import commands
+from refold.cli.terminal.completion import (
+    Choice,
+    Choices,
+    Complete,
+    Named,
+    completing,
+    kept,
+)
+from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.terminal.workspace_files import WorkspaceFiles
+from refold.views.escape import on_one_line
+
+
+def offering(around: Surroundings, directory: Callable[[], str]) -> Complete:
+    """`directory` is where the session works now."""
+    table = [Named(c.name, c.about, c.takes) for c in commands()]
+    if around.shortcuts:
+        table += [
+            Named(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
+            for each in around.shortcuts.offered()
+        ]
+    files = WorkspaceFiles(directory)
+    return completing(table, _choices(around), directory, files.found)
+
+
+def _choices(around: Surroundings) -> Mapping[str, Choices]:
+    """By each name that a command has. What must be looked for is not, at each key."""
+    found = dict[str, Choices]()
+    for each in commands():
+        choices = kept(partial(each.choices, around))
+        found |= dict.fromkeys(each.names, choices)
+    helped = [Choice(name) for each in commands() for name in each.names]
+    found |= dict.fromkeys(("help", "?"), lambda: helped)
+    return found

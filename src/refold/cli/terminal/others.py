@@ -1,0 +1,148 @@
+"""/sessions, /resume and /search: the other sessions of this directory, and ways there.
+
+What is known of them all is the catalogue's business, how one is taken up the app's. Here
+a person finds one, and goes over to it; the session that is left is closed and kept.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from refold.cli.terminal.completion import Choice
+from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.surroundings import Surroundings
+from refold.errors import BadInput
+from refold.journal.home import Home
+from refold.views.escape import on_one_line
+from refold.views.recap import recap
+from refold.views.styled import line
+
+if TYPE_CHECKING:
+    from refold.journal.catalogue.card import Card
+    from refold.journal.catalogue.hit import Hit
+
+MOST = 20  # sessions in a list, places that were found
+_WIDEST = 100  # cells
+_KEPT_NOWHERE = "this session is kept nowhere, and no other is looked for"
+_THERE = "a number goes on there; Enter stays here:"
+
+
+def completed(around: Surroundings) -> Iterable[Choice]:
+    """What names a session, for completion."""
+    for id_, name, title in around.sessions():
+        yield Choice(name or id_, title, f"{id_} {title}")
+
+
+async def sessions(here: Conversation, rest: str) -> None:
+    """The newest of this directory; with words, those that are called so or tagged so."""
+    from refold.views.picking import Picking, numbered
+
+    cards = await _others(here)
+    found = Picking(tuple(cards), rest).shown
+    if not found:
+        raise BadInput(f"no other session of this directory is called {rest!r}")
+    shown = found[:MOST]
+    here.screen.lines(numbered(shown, here.screen.room, time.time()))
+    if more := len(found) - len(shown):
+        here.screen.say(f"{more} older: /sessions WORDS, or /resume", "dim")
+    await _one_of([card.id for card in shown], here)
+
+
+async def resume(here: Conversation, rest: str) -> None:
+    """Go over to another session: the one that is named, or that is picked."""
+    if not rest:
+        if id_ := await _picked(here):
+            await _go_over(here, id_)
+        return
+    found = await anyio.to_thread.run_sync(_home(here).find, rest)
+    await _go_over(here, found.id)
+
+
+async def search(here: Conversation, rest: str) -> None:
+    """Where it was said, in the sessions of this directory, and a way there."""
+    from refold.views.catalogued import hit_lines
+
+    if not rest:
+        raise BadInput("say /search WORDS: what was said in a session of this directory")
+    hits = await anyio.to_thread.run_sync(_found, _home(here), rest, _directory(here))
+    by = dict[str, list["Hit"]]()
+    for hit in hits:
+        by.setdefault(hit.card.id, []).append(hit)
+    if not by:
+        here.screen.say("Nothing was found in the sessions of this directory.")
+        return
+    for number, of_one in enumerate(by.values(), start=1):
+        wide = len(str(len(by))) + 2
+        rows = hit_lines(of_one, here.screen.room - wide, bold=False)
+        for at, row in enumerate(rows):
+            head = f"{'' if at else number:<{wide}}"
+            here.screen.line((("accent", head), ("dim" if at else "plain", row)))
+    await _one_of(list(by), here)
+
+
+async def _one_of(ids: Sequence[str], here: Conversation) -> None:
+    said = (await here.ask_words(_THERE)).strip()
+    if not said:
+        return
+    if not (said.isascii() and said.isdecimal() and 1 <= int(said) <= len(ids)):
+        raise BadInput(
+            f"{said!r} is none of the numbers, 1 to {len(ids)}: this one goes on"
+        )
+    await _go_over(here, ids[int(said) - 1])
+
+
+async def _picked(here: Conversation) -> str:
+    from refold.cli.resuming import choose  # only who picks one pays for it
+
+    where = Path(_directory(here))
+    own = here.session.view.about.id
+    return await choose(here.screen, here.reading, _home(here), where, own)
+
+
+async def _go_over(here: Conversation, id_: str) -> None:
+    if id_ == here.session.view.about.id:
+        raise BadInput(f"{id_} is this session")
+    session, notices = await here.around.resume(id_)
+    about = session.view.about
+    called = on_one_line(about.name or about.title or id_)
+    await here.change(session, f'Gone over to "{called}".')
+    screen = here.screen
+    for notice in notices:
+        screen.say(on_one_line(notice), "warn")
+    screen.gap()
+    screen.lines(recap(session.view, min(screen.room, _WIDEST)))
+    if not session.idle:
+        screen.line(line("Going on with what was under way.", "dim"))
+        await here.go()
+
+
+async def _others(here: Conversation) -> "Sequence[Card]":
+    from refold.cli.resuming import sessions_of
+
+    catalogue, directory = _home(here).catalogue(), _directory(here)
+    cards = await anyio.to_thread.run_sync(sessions_of, catalogue, directory)
+    found = [card for card in cards if card.id != here.session.view.about.id]
+    if not found:
+        raise BadInput("there is no other session of this directory")
+    return found
+
+
+def _found(home: Home, words: str, directory: str) -> "Sequence[Hit]":
+    from refold.cli.resuming import sessions_of
+
+    catalogue = home.catalogue()
+    ids = {card.id for card in sessions_of(catalogue, directory)}
+    return catalogue.search(words, MOST, lambda card: card.id in ids)
+
+
+def _home(here: Conversation) -> Home:
+    if here.around.home is None:
+        raise BadInput(_KEPT_NOWHERE)
+    return here.around.home
+
+
+def _directory(here: Conversation) -> str:
+    return here.session.view.about.directory or str(Path.cwd())

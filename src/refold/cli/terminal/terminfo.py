@@ -1,0 +1,84 @@
+"""What the terminfo database says of a terminal: how a line is taken back, how to paint.
+
+Only asked and told here; which display follows from it is `displays`' business, and
+what a colour means is `colours`'. Padding is left out: it was for lines so slow that
+a terminal could not keep up, and our own output waits for nobody.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+_PADDING = re.compile(rb"\$<[0-9.]+[*/]*>")
+# What prompt_toolkit writes, whatever the terminal: the same bytes for each of them.
+_ITS_OWN = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
+_ITS_MOVES = {"cuu": "A", "cud": "B", "cuf": "C", "cub": "D"}
+_MARKS = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "rev"}
+
+
+class Terminfo(Struct, frozen=True, kw_only=True):
+    """Strings are as they are sent; "" is what the terminal does not have.
+
+    `marks` are by SGR code, as far as there is one; `inks` set the colour of each number.
+    """
+
+    back: str = ""  # to the start of the line, and nothing stands there any more
+    up: str = ""
+    marks: Mapping[str, str] = {}
+    inks: tuple[str, ...] = ()
+    reset: str = ""
+    common: bool = False  # it understands what prompt_toolkit writes
+
+    @property
+    def colors(self) -> int:
+        return len(self.inks)
+
+
+def terminfo(term: str, screen: int = 1) -> Terminfo | None:
+    """What is known of the terminal `term`; None if there is no entry for it.
+
+    The library keeps the first terminal that a process asks for, and gives it again
+    whatever it is asked for later: one process, one terminal.
+    """
+    try:
+        import curses
+    except ImportError:  # a Python that was built without it
+        return None
+    try:
+        curses.setupterm(term, screen)
+    except (curses.error, ValueError):  # there is no such entry, or no such name can be
+        return None
+
+    def ask(name: str, *numbers: int) -> str:
+        found = curses.tigetstr(name)
+        return _sent(curses.tparm(found, *numbers) if found and numbers else found)
+
+    return _read(ask, curses.tigetnum, curses.tigetflag)
+
+
+def _read(
+    ask: Callable[..., str], count: Callable[[str], int], has: Callable[[str], int]
+) -> Terminfo:
+    prints = has("hc") > 0 or has("os") > 0  # on paper, or over what stands there
+    cr, el, reset = ask("cr"), ask("el"), ask("sgr0")
+    # Some old terminals give up a cell of the screen for each change of colour.
+    paints = bool(reset) and count("xmc") <= 0
+    colors = min(max(count("colors"), 0), 256) if paints else 0
+    inks = [ask("setaf", number) for number in range(colors)]
+    return Terminfo(
+        back="" if prints or not (cr and el) else cr + el,
+        up=ask("cuu1"),
+        marks={code: ask(name) for code, name in _MARKS.items()} if paints else {},
+        inks=tuple(inks) if all(inks) else (),
+        reset=reset if paints else "",
+        common=not prints
+        and all(ask(name) == sent for name, sent in _ITS_OWN.items())
+        and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _ITS_MOVES.items()),
+    )
+
+
+def _sent(found: bytes | None) -> str:
+    """Without its padding; "" for what is not there, or not ASCII: that depends on too much."""
+    text = _PADDING.sub(b"", found or b"").decode("ascii", "replace")
+    return "" if "\ufffd" in text else text

@@ -1,0 +1,153 @@
+"""`--worktree`: a session that works in a git working tree of its own.
+
+It is made beside the repository, on a branch of its own that begins at the commit which is
+checked out. One that was made here and holds nothing new at the end is taken away again;
+any other stays. How git is run is the business of `agents.worktree`.
+"""
+
+import os
+import re
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold.agents.worktree import Tree, Worktrees
+from refold.cli.standing import here
+from refold.errors import BadInput, ToolFailed
+from refold.prompts.repository import root_of
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_BRANCH = "refold/{name}"
+
+
+class _Begun(Struct, frozen=True):
+    trees: Worktrees
+    tree: Tree
+    ours: bool  # was it made here?
+
+
+@contextmanager
+def in_a_worktree(found: Namespace) -> Generator[None]:
+    """Make the working tree that the command line asks for, and have the session work in it.
+
+    Raises `BadInput` where there can be none. Not to be called in an event loop.
+    """
+    if found.worktree is None:
+        yield
+        return
+    if found.resume is not None or found.continue_:
+        raise BadInput(
+            "--worktree begins a session in a place of its own: it does not go with -c or -r"
+        )
+    begun, inside = _begin(found.worktree)
+    found.workspace = Path(inside)
+    found.trust = found.trust or _trusted(inside)
+    tree = begun.tree
+    sys.stderr.write(f"refold: works in {inside}, on the branch {tree.branch}\n")
+    try:
+        yield
+    finally:
+        _leave(begun)
+
+
+def _begin(name: str) -> tuple[_Begun, str]:
+    directory = os.path.realpath(here())
+    root = root_of(directory)
+    named = _named(name) or time.strftime("%Y%m%d-%H%M%S")
+    place = Path(os.path.dirname(root), f"{os.path.basename(root)}-{named}")
+    trees = Worktrees(place.parent, os.environ, directory)
+    try:
+        base = anyio.run(trees.base)
+        tree = Tree(str(place), _BRANCH.format(name=named), base)
+        ours = not os.path.lexists(place)
+        if not ours and not _is_of(place, root):
+            raise BadInput(
+                f"--worktree: {place} is there already, and no working tree of {root}: "
+                "choose another name"
+            )
+        inside = trees.inside(tree)
+        anyio.run(trees.make, tree, inside)
+    except ToolFailed as error:
+        raise BadInput(f"--worktree: {_for_a_person(str(error))}") from error
+    except OSError as error:
+        raise BadInput(f"--worktree: {place} cannot be made: {error.strerror}") from error
+    return _Begun(trees, tree, ours), inside
+
+
+def _named(name: str) -> str:
+    if name and (not _NAME.fullmatch(name) or ".." in name or name.endswith(".lock")):
+        raise BadInput(
+            f"--worktree {name!r} is no name for a working tree: letters, digits, '.', '_' "
+            "and '-' (a first message stands before the flag, or behind --)"
+        )
+    return name
+
+
+def _is_of(place: Path, root: str) -> bool:
+    """Is this a working tree of the repository that `root` belongs to?"""
+    return _common(str(place)) == _common(root) != ""
+
+
+def _common(folder: str) -> str:
+    """Where the repository of a working tree keeps what all of its trees share; or ""."""
+    place = os.path.join(folder, ".git")
+    if not os.path.isdir(place):
+        said = _words(place).removeprefix("gitdir: ")
+        place = os.path.join(folder, said) if said else ""
+    shared = _words(os.path.join(place, "commondir")) if place else ""
+    return os.path.realpath(os.path.join(place, shared)) if place else ""
+
+
+def _words(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as found:
+            return found.read(4096).strip()
+    except OSError:
+        return ""
+
+
+def _trusted(inside: str) -> bool:
+    """Does what lies there count, because all of it lies in a trusted folder, too?
+
+    A setting that is not, byte for byte, the one that was trusted is not.
+    """
+    from refold.config.folders import Folders
+    from refold.config.paths import paths
+    from refold.config.project import project
+
+    places = paths(os.environ)
+    folders, directory = Folders(places.folders), os.path.realpath(here())
+    root = root_of(directory)
+    if folders.trusted_above(directory, root) != root:
+        return False
+    there, shown = (project(Path(each), places.settings) for each in (inside, directory))
+    if there.problem:
+        return False
+    same = there.hashes.items() <= shown.hashes.items()
+    return same and (not there.files or folders.state(shown) == "trusted")
+
+
+def _leave(begun: _Begun) -> None:
+    tree = begun.tree
+    try:
+        if begun.ours and anyio.run(begun.trees.removed, tree):
+            sys.stderr.write(
+                f"refold: nothing was changed, so {tree.directory} is removed\n"
+            )
+            return
+    except ToolFailed as error:
+        sys.stderr.write(f"refold: {_for_a_person(str(error))}\n")
+    sys.stderr.write(
+        f"refold: the work is in {tree.directory}, on the branch {tree.branch}\n"
+    )
+
+
+def _for_a_person(said: str) -> str:
+    """The same sentence without what a model is to do instead."""
+    return re.sub(r"(?:: |, or )call task without worktree\.?", "", said).rstrip(".")

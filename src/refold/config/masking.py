@@ -1,0 +1,55 @@
+"""Masks for doors that show or log what no session has masked yet.
+
+Every key we hold, and every variable whose name says that it is one. What is masked how
+is `session.secrets`' business.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import cast
+
+from refold.config import credentials
+from refold.config.paths import Paths
+from refold.errors import BadInput
+from refold.session.secrets import MASK, Masks
+
+_SECRET = re.compile(
+    r"(?:^|[_.-])(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|AUTH)S?$", re.IGNORECASE
+)
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
+
+
+def masks_of(environ: Mapping[str, str], places: Paths | None) -> Masks:
+    """Never raises: keys that cannot be read cannot be shown either."""
+    values = [value for name, value in environ.items() if is_secret(name)]
+    if places is not None:
+        with suppress(BadInput):
+            values += credentials.read(places.credentials).values()
+    return Masks(values)
+
+
+def is_secret(name: str) -> bool:
+    """Does a variable or setting of this name hold what nobody may see?"""
+    return bool(_SECRET.search(name))
+
+
+def clean(text: str, masks: Masks) -> str:
+    """`text` without what is secret in it, whatever bytes it came from."""
+    return masks.mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+
+def shown(key: str, value: object, masks: Masks) -> object:
+    """The value of a setting without what is secret in it."""
+    match value:
+        case str():
+            if is_secret(key):
+                return MASK.decode() if value else value
+            return _LOGIN.sub(MASK.decode(), clean(value, masks))
+        case dict():
+            items = cast("dict[str, object]", value).items()
+            return {name: shown(name, each, masks) for name, each in items}
+        case list() | tuple():
+            return [shown(key, each, masks) for each in cast("list[object]", value)]
+        case _:
+            return value

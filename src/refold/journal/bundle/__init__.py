@@ -1,0 +1,1 @@
+"""A session in one file: written, and read again."""

@@ -1,0 +1,51 @@
+"""Along the lines of a journal, as strictly as what is carried elsewhere has to be.
+
+`codec` says whether a line follows on the last; here it must also be text, have its own
+number and a time that a calendar has. Whoever writes a file stops before the first line
+that is not so, and whoever reads one refuses it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from refold.errors import Corrupt
+from refold.journal import codec
+from refold.journal.bundle.figures import MOST
+from refold.journal.bundle.form import LAST_MOMENT, LONGEST_LINE
+from refold.journal.codec import Head, Line
+
+
+class Good(Struct, frozen=True):
+    """A line, what its envelope says, and where the chain then is."""
+
+    line: bytes
+    says: Line
+    head: Head
+
+
+def follow(found: Iterable[bytes], head: Head = Head()) -> Iterator[Good]:  # noqa: B008 - frozen
+    """The lines one by one. Raises `Corrupt` at the first that is not good."""
+    for line in found:
+        good = _good(line, head)
+        head = good.head
+        yield good
+
+
+def _good(line: bytes, head: Head) -> Good:
+    number = head.seq + 1
+    if len(line) > LONGEST_LINE:
+        raise Corrupt(number, f"it is longer than {LONGEST_LINE:,} bytes")
+    try:
+        [(says, after)] = codec.follow([line], head)
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise Corrupt(number, "it is no text in UTF-8") from error
+    except RecursionError as error:
+        raise Corrupt(number, "what is in it is nested too deep") from error
+    numbers = (says.epoch, says.turn, says.cause)
+    if says.seq != number or not all(0 <= each < MOST for each in numbers):
+        raise Corrupt(number, f"it says that it is event {says.seq}")
+    if not 0 <= says.at < LAST_MOMENT:
+        raise Corrupt(number, f"its time, {says.at}, is in no calendar")
+    return Good(line, says, after)

@@ -1,0 +1,198 @@
+"""The catalogue as doors use it: fresh, whatever has become of its file.
+
+Each question first follows the journals (`indexing`) and then asks the tables. A file that
+is broken is made anew, once; where it cannot be written, a private one is made for this
+one question: slower, and the person is told.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from math import inf
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+
+from refold.journal import lines
+from refold.journal.catalogue.card import Card
+from refold.journal.catalogue.hit import Hit
+from refold.journal.catalogue.indexing import Indexing, Place, Tell, read_card
+from refold.journal.catalogue.query import asked
+from refold.journal.catalogue.tables import PRIVATE, Tables, opened, throw_away
+from refold.journal.seen import seen
+
+NAME = "catalogue.sqlite"
+_OF_ONE_SESSION = 3  # hits, or a long session would hide all others
+T = TypeVar("T")
+
+
+class Built(Struct, frozen=True):
+    """What a catalogue that was made anew holds."""
+
+    sessions: int
+    messages: int
+    seconds: float
+    bytes: int
+
+
+class Catalogue:
+    """Of the sessions under `root`. `place` says where one lies; `tell` how far it is.
+
+    `notice` hears, once, why the file of the catalogue could not be used. Every method
+    waits for the disk: call it in a thread. Raises `BadInput` where `root` cannot be read.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        place: Place,
+        *,
+        tell: Tell = lambda _, __: None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.path = root.parent / NAME
+        self._root, self._place = root, place
+        self._tell, self._notice = tell, notice
+        self._private = False
+
+    def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
+        """All sessions, the last written first. After `seconds`, as far as they are known."""
+
+        def known(tables: Tables) -> list[Card]:
+            self._index(tables, seconds)
+            return _newest_first(tables.cards(children=children))
+
+        return self._with(known, lambda: self._read(children=children))
+
+    def search(
+        self,
+        text: str,
+        most: int,
+        wanted: Callable[[Card], bool] = lambda _: True,
+        *,
+        seconds: float = inf,
+    ) -> list[Hit]:
+        """The messages that fit best. Raises `BadInput` for what says nothing to look for."""
+        expression = asked(text)
+
+        def found(tables: Tables) -> list[Hit]:
+            self._index(tables, seconds)
+            return list(islice(_mixed(tables.search(expression), wanted), most))
+
+        return self._with(found)
+
+    def known(self) -> dict[str, Card]:
+        """What was known of each when somebody last asked. Follows no journal; a hint."""
+        import apsw
+
+        if not self.path.exists():
+            return {}
+        try:
+            found = self._once(self.path, lambda tables: tables.cards())
+        except (apsw.Error, OSError):  # whoever asks for more is told
+            return {}
+        return {card.id: card for card in found}
+
+    def freshen(self, seconds: float = inf) -> bool:
+        """Read what is new, for whoever asks next. False where not all was read."""
+
+        def read(tables: Tables) -> bool:
+            tables.wait_at_most(seconds)  # for another writer: it may do the same
+            return self._index(tables, seconds)
+
+        return self._with(read, lambda: False)
+
+    def rebuild(self) -> Built:
+        """Throw everything away and read all journals again."""
+        began = time.monotonic()
+        if self.path.exists():
+            throw_away(self.path, self.path.stat().st_ino)
+
+        def build(tables: Tables) -> tuple[int, int]:
+            self._index(tables, inf)
+            return tables.count()
+
+        sessions, messages = self._with(build)
+        return Built(sessions, messages, time.monotonic() - began, _size(self.path))
+
+    def _index(self, tables: Tables, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        return Indexing(tables, self._place, until, self._tell).run(seen(self._root))
+
+    def _read(self, *, children: bool) -> list[Card]:
+        """All cards, without any tables."""
+        there, found = seen(self._root).ids, list[Card]()
+        left = list(reversed(there))
+        while left:
+            id_ = left.pop()
+            try:
+                card = read_card(id_, self._place(id_) / lines.NAME)
+            except FileNotFoundError:  # just deleted, or a child that was not made yet
+                continue
+            except OSError as error:
+                card = Card(id_, damage=f"it cannot be read: {error.strerror}")
+            found.append(card)
+            left += [f"{id_}/{name}" for name in card.children if children]
+            self._tell(len(found), len(found) + len(left))
+        return _newest_first(found)
+
+    def _with(
+        self, work: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
+    ) -> T:
+        """Do it with the file; with that made anew; `otherwise`, or with a private one."""
+        import apsw  # only who lists or searches needs it
+
+        broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
+        for again in (True, False):
+            if self._private or not self._root.is_dir():
+                break
+            inode = _inode(self.path)
+            try:
+                return self._once(self.path, work)
+            except (apsw.Error, OSError) as error:
+                if again and isinstance(error, broken):
+                    throw_away(self.path, inode)
+                    continue
+                self._notice(
+                    f"the catalogue {self.path} cannot be used ({_why(error)}): every "
+                    "session is read, which takes longer"
+                )
+                self._private = True
+        return otherwise() if otherwise else self._once(PRIVATE, work)
+
+    def _once(self, path: Path, work: Callable[[Tables], T]) -> T:
+        tables = opened(path)
+        try:
+            return work(tables)
+        finally:
+            tables.close()
+
+
+def _mixed(hits: Iterator[Hit], wanted: Callable[[Card], bool]) -> Iterator[Hit]:
+    """Not too many of one session."""
+    of = dict[str, int]()
+    for hit in hits:
+        id_ = hit.card.id
+        if of.get(id_, 0) < _OF_ONE_SESSION and wanted(hit.card):
+            of[id_] = of.get(id_, 0) + 1
+            yield hit
+
+
+def _newest_first(found: list[Card]) -> list[Card]:
+    return sorted(found, key=lambda card: (card.changed, card.id), reverse=True)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,0 +1,16 @@
+"""A place where it was found. How it looks in a line is `views.catalogued`'s business."""
+
+from msgspec import Struct
+
+from refold.journal.catalogue.card import Card
+
+FOUND, ENDS = "\x02", "\x03"  # stand around the words; no text that is kept holds them
+
+
+class Hit(Struct, frozen=True):
+    """The event `seq` of a session, and a snippet of what `who` said in it."""
+
+    card: Card
+    seq: int
+    who: str
+    snippet: str

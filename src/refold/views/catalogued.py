@@ -1,0 +1,118 @@
+"""A session in a line of a list, and a place that was found in one. Pure.
+
+As text and as JSON. Which sessions there are says the catalogue.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from refold.journal.catalogue.card import Card
+from refold.journal.catalogue.hit import ENDS, FOUND, Hit
+from refold.views.cells import cells, cut
+from refold.views.escape import on_one_line
+
+_OPEN = "open"
+_TITLE = 20  # cells of a title, at least
+
+
+def card_line(card: Card, room: int, *, everywhere: bool) -> str:
+    """One line: id, when, what it came to, its name and title, is it a fork, its tags."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
+    where = f"  {on_one_line(card.about.directory)}" if everywhere else ""
+    fork = " (fork)" if card.about.forked[0] else ""
+    tags = fork + "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
+    start = f"{card.id}  {when}  {state(card):<12} "
+    if room - len(start) - cells(tags) < _TITLE:  # the time has no room
+        start = f"{card.id}  {state(card):<12} "
+    left = max(room - len(start) - cells(tags) - cells(where), _TITLE)
+    return f"{start}{cut(called(card), left)}{tags}{where}".rstrip()
+
+
+def called(card: Card) -> str:
+    """Its name, and its title."""
+    name, title = on_one_line(card.about.name), on_one_line(card.about.title)
+    return f"{name}: {title}" if name and title else name or title
+
+
+def state(card: Card) -> str:
+    if card.damage:
+        return "damaged"
+    return _OPEN if card.open or not card.outcome else card.outcome
+
+
+def card_document(card: Card) -> Mapping[str, object]:
+    about = card.about
+    source, seq = about.forked
+    return {
+        "id": card.id, "parent": card.parent, "changed": card.changed,
+        "began": about.began, "title": about.title, "name": about.name,
+        "tags": about.tags, "directory": about.directory, "outcome": card.outcome,
+        "open": card.open, "events": card.events, "damage": card.damage,
+        "usage": msgspec.to_builtins(card.spent.usage), "cost": card.spent.cost,
+        "children": len(card.children), "cost_below": card.below.cost,
+        "model": about.model or card.model, "agent": about.agent or card.agent,
+        "forked": {"source": source, "event": seq} if source else None,
+    }  # fmt: skip
+
+
+def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
+    """The places by sessions, in the order of the best in each."""
+    by = dict[str, list[Hit]]()
+    for hit in hits:
+        by.setdefault(hit.card.id, []).append(hit)
+    for found in by.values():
+        yield card_line(found[0].card, room, everywhere=False)
+        for hit in found:
+            start = f"  {hit.seq:>6}  {on_one_line(hit.who):<6} "
+            yield start + _snippet(hit.snippet, room - len(start), bold=bold)
+
+
+def hit_document(hit: Hit) -> Mapping[str, object]:
+    about = hit.card.about
+    text = hit.snippet.replace(FOUND, "").replace(ENDS, "")
+    return {
+        "session": hit.card.id, "event": hit.seq, "who": hit.who, "text": text,
+        "marked": [list(span) for span in _spans(hit.snippet)], "title": about.title,
+        "name": about.name, "directory": about.directory, "changed": hit.card.changed,
+    }  # fmt: skip
+
+
+def _snippet(snippet: str, room: int, *, bold: bool) -> str:
+    """On one line, and no wider than the room; the words that were found are bold."""
+    pieces, left = list[str](), room
+    marked = False
+    for piece in _split(" ".join(snippet.split())):
+        if piece in (FOUND, ENDS):
+            marked = piece == FOUND
+            continue
+        shown = cut(on_one_line(piece), left)
+        left -= cells(shown)
+        pieces.append(f"\x1b[1m{shown}\x1b[0m" if bold and marked and shown else shown)
+        if left <= 0:
+            break
+    return "".join(pieces)
+
+
+def _spans(snippet: str) -> Iterator[tuple[int, int]]:
+    """Where the words stand that were found: from, and up to which letter."""
+    at = first = 0
+    for piece in _split(snippet):
+        if piece == FOUND:
+            first = at
+        elif piece == ENDS:
+            yield first, at
+        else:
+            at += len(piece)
+
+
+def _split(snippet: str) -> Iterator[str]:
+    for n, part in enumerate(snippet.split(FOUND)):
+        if n:
+            yield FOUND
+        inner, end, rest = part.partition(ENDS)
+        yield inner
+        if end:
+            yield ENDS
+            yield rest

@@ -1,0 +1,1 @@
+"""A session as a document that is read elsewhere: Markdown, HTML, plain text. Pure."""

@@ -1,0 +1,1 @@
+"""A session as one HTML file that loads nothing and runs nothing. Pure."""

@@ -1,0 +1,166 @@
+"""A session as Markdown, as far as possible readable in any viewer of it. Pure.
+
+Answers are written as they came. What tools were given and gave stands in fences longer
+than any in it, folded away; so no text of theirs becomes part of the document.
+"""
+
+import re
+from collections.abc import Iterator
+from html import escape
+
+from msgspec import Struct
+
+from refold.journal.tree import Node
+from refold.values.below import near
+from refold.values.shown import Checklist, Diff, Note, Output
+from refold.views.escape import on_one_line, visible
+from refold.views.export.contained import Contained, containing, fenced
+from refold.views.export.story import Means, Story, Turn, story
+from refold.views.export.wording import came_to, given, took, who
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Heard,
+    News,
+    Thought,
+    TurnOver,
+    Words,
+)
+from refold.views.screen.rows import turn_rows
+from refold.views.styled import bare
+
+_SHORT = 120  # characters of an argument that stands on the line of its name
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
+_RULE = re.compile(r"\s*[-=]+\s*")  # makes a heading of the line before it
+
+
+def markdown(node: Node, means: Means) -> Iterator[str]:
+    """In pieces, to be written one after the other."""
+    yield from _one(story(node, means), _How(means, containing()), 1)
+
+
+class _How(Struct, frozen=True):
+    means: Means
+    contained: Contained
+
+
+def _one(told: Story, how: _How, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {_words(told.title)}\n\n| | |\n|---|---|\n"
+    for name, value in told.facts:
+        yield f"| {name} | {_words(value)} |\n"
+    for turn in told.turns:
+        yield f"\n{'#' * min(level + 1, 6)} Turn {turn.number} · {how.means.when(turn.at)}\n"
+        for block in turn.blocks:
+            yield "\n" + "".join(_block(block, turn, told, how, level))
+        if turn.over is not None:
+            yield "\n" + _over(turn.over)
+    for child in told.lost:
+        yield "\n"
+        yield from _one(child, how, min(level + 2, 6))
+
+
+def _block(block: Block, turn: Turn, told: Story, how: _How, level: int) -> Iterator[str]:
+    match block:
+        case Heard():
+            yield f"**{_words(who(block.sender))}:**\n\n{_quoted(block.typed or block.words)}"
+            for picture in block.pictures:
+                yield f">\n> [picture: {_words(picture.name or picture.kind)}]\n"
+        case Words(text=text, partial=partial):
+            yield how.contained(visible(text).rstrip()) + "\n"
+            if partial:
+                yield "\n*(cut off here)*\n"
+        case Thought(text=text):
+            yield _folded("thought", _fence(text))
+        case Called():
+            yield from _called(block, turn, told, how, level)
+        case News(line=line):
+            yield f"*{_words(bare([line]))}*\n"
+        case TurnOver():
+            yield _over(block)
+
+
+def _called(block: Called, turn: Turn, told: Story, how: _How, level: int) -> Iterator[str]:
+    directory = told.node.view.about.directory
+    yield _folded(_summary(block, how), "".join(_call(block, directory)))
+    for inner in turn.within.get(block.call.id, ()):
+        yield "\n" + _folded(_summary(inner, how), "".join(_call(inner, directory)))
+    made = (block, *turn.within.get(block.call.id, ()))
+    for child in (each for call in made for each in told.below.get(call.call.id, ())):
+        yield "\n"
+        yield from _one(child, how, min(level + 2, 6))
+
+
+def _summary(block: Called, how: _How) -> str:
+    said = f"<code>{_markup(how.means.label(block.call))}</code>"
+    return " · ".join(filter(None, (said, came_to(block), took(block))))
+
+
+def _call(block: Called, directory: str) -> Iterator[str]:
+    for name, value, is_text in given(block.call):
+        if "\n" in value or len(value) > _SHORT:
+            yield f"{_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
+        else:
+            yield f"{_words(name)}: {_code(value)}\n\n"
+    if block.answered:
+        yield f"a person said: {_words(block.answered)}\n\n"
+    for part in block.shown:
+        match part:
+            case Diff(path, kind, text):
+                yield f"{kind}: {_words(near(path, directory))}\n\n{_fence(text, 'diff')}\n"
+            case Output(_, text, code, ended):
+                how = ended or ("ended before it was done" if code is None else "")
+                yield _fence(text, "text")
+                yield (
+                    f"\nexit code {code}\n\n"
+                    if code is not None
+                    else f"\n{_words(how)}\n\n"
+                )
+            case Note(text):
+                yield f"{_words(text)}\n\n"
+            case Checklist():
+                yield _fence(part.text) + "\n"
+    if block.text and not any(isinstance(part, Output) for part in block.shown):
+        yield f"what the model read:\n\n{_fence(block.text)}"
+
+
+def _over(over: TurnOver) -> str:
+    return "".join(f"*{_words(bare([row]))}*  \n" for row in turn_rows(over))
+
+
+def _folded(summary: str, content: str) -> str:
+    # The empty lines end the HTML, so that what is between them is Markdown again.
+    return f"<details>\n<summary>{summary}</summary>\n\n{content.rstrip()}\n\n</details>\n"
+
+
+def _fence(text: str, language: str = "") -> str:
+    return fenced(visible(text), language)
+
+
+def _code(text: str) -> str:
+    """On one line, as code that none of its own marks can end."""
+    shown = on_one_line(text)
+    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
+    marks = "`" * (longest + 1)
+    return (
+        f"{marks} {shown} {marks}"
+        if "`" in shown or not shown.strip()
+        else f"{marks}{shown}{marks}"
+    )
+
+
+def _quoted(text: str) -> str:
+    rows = visible(text).strip("\n").split("\n")
+    return "".join(f"> {_row(row)}  \n" if row.strip() else ">\n" for row in rows)
+
+
+def _row(row: str) -> str:
+    return ("\\" if _RULE.fullmatch(row) else "") + _SPECIAL.sub(r"\\\1", row)
+
+
+def _words(text: str) -> str:
+    """Text that is text in Markdown, on one line."""
+    return _SPECIAL.sub(r"\\\1", on_one_line(text))
+
+
+def _markup(text: str) -> str:
+    return escape(on_one_line(text))

@@ -1,0 +1,238 @@
+"""Where the blocks of a Markdown text end, found line by line as it comes.
+
+The walk of CommonMark: first along what is open (quotes, items of lists) as far as the
+line goes on in it, then whatever the line opens, then the words of the line. A block is
+given out when it is finished, a line of code at once; nothing is read twice. The inside of
+words is not looked at here: that is the business of `spans`.
+"""
+
+from refold.views.markdown.leaves import Kind, Leaf
+from refold.views.markdown.nesting import Nesting
+from refold.views.markdown.opening import (
+    CODE,
+    Fence,
+    Item,
+    begins_leaf,
+    begins_table,
+    fence,
+    heading,
+    indent,
+    is_blank,
+    is_rule,
+    item,
+    quote,
+    underline,
+    unindented,
+)
+
+_DEEPEST = 16  # things around a block; deeper marks are words
+_LONGEST = 4_000  # characters of one block: what is longer is given out in parts
+_TALLEST = 64_000  # characters of one table
+
+
+class Blocks:
+    def __init__(self) -> None:
+        self._around = Nesting()
+        self._words: list[str] | None = None
+        self._table: list[str] | None = None
+        self._fence: Fence | None = None
+        self._blanks: int | None = None  # empty lines in code that is only indented
+        self._size, self._headed = 0, True
+        self._gap, self._begun = False, False
+        self._found: list[Leaf] = []
+
+    @property
+    def last(self) -> str:
+        """The last line of the block that is not finished yet."""
+        return (self._words or self._table or [""])[-1]
+
+    def line(self, text: str) -> list[Leaf]:
+        """Take in one whole line; give out what is finished by it."""
+        kept, rest = self._around.walk(unindented(text))
+        if self._fence is not None and kept == len(self._around):
+            self._in_fence(self._fence, rest)
+        elif is_blank(rest):
+            self._blank(kept)
+        else:
+            self._text(kept, rest)
+        return self._given()
+
+    def foresee(self, start: str) -> list[Leaf]:
+        """Give out the words before, if a line that starts so ends them however it goes on."""
+        if self._words:
+            kept, rest = self._around.walk(unindented(start))
+            found, title = item(rest), heading(rest)
+            inside = kept == len(self._around)
+            begins = (
+                found and not found.bare and (not inside or _may_interrupt(found, rest))
+            )
+            if begins or (title and title[1]):
+                self._finish()
+        return self._given()
+
+    def more(self, text: str) -> list[Leaf]:
+        """The rest of the line before, which was too long to be taken in at once."""
+        if self._fence is not None or self._blanks is not None:
+            self._give("code", text)
+        elif self._table is not None:
+            self._add_row(text)
+        else:
+            self._add_words(text)
+        return self._given()
+
+    def end(self) -> list[Leaf]:
+        self._close(0)
+        self._finish()
+        return self._given()
+
+    def _in_fence(self, open_: Fence, rest: str) -> None:
+        if open_.ends(rest):
+            self._fence = None
+            self._give("closed", rest.strip(" \t"))
+        else:
+            self._give("code", rest[min(indent(rest), open_.indent) :])
+
+    def _blank(self, kept: int) -> None:
+        self._close(kept)
+        if self._blanks is not None:
+            self._blanks += 1
+        else:
+            self._finish()
+            self._gap = True
+
+    def _text(self, kept: int, rest: str) -> None:
+        self._around.fill(kept)
+        going_on = self._words is not None and indent(rest) >= CODE
+        kept_all = kept == len(self._around)
+        if not going_on:
+            opened, rest = self._opened(kept, rest)
+            lazy = self._words is not None and not kept_all and not opened
+            going_on = lazy and not begins_leaf(rest)
+            kept_all = kept_all or opened
+        if going_on:
+            self._add_words(rest)
+            return
+        if not kept_all:
+            self._close(kept)
+        self._leaf(rest)
+
+    def _opened(self, kept: int, rest: str) -> tuple[bool, str]:
+        """Open the quotes and items that the line begins."""
+        opened = False
+        while kept < _DEEPEST:
+            taken, found = quote(rest), None
+            if indent(rest) >= CODE:
+                break
+            if not taken:
+                in_words = self._words is not None and kept == len(self._around)
+                found = item(rest)
+                if found is None or (in_words and not _may_interrupt(found, rest)):
+                    break
+                taken = found.offset
+            self._close(kept)
+            self._finish()
+            self._around.open(found)
+            opened, kept = True, kept + 1
+            rest = rest[taken:]
+            if is_blank(rest):
+                break
+        return opened, rest
+
+    def _leaf(self, rest: str) -> None:
+        if is_blank(rest) or (self._words and self._ends_words(self._words, rest)):
+            return
+        if self._table is not None and indent(rest) < CODE and not begins_leaf(rest):
+            self._add_row(rest)
+        elif self._words is None and indent(rest) >= CODE:
+            self._indented(rest)
+        else:
+            if self._words is None or begins_leaf(rest):
+                self._finish()
+            self._begin(rest)
+
+    def _begin(self, rest: str) -> None:
+        if found := heading(rest):
+            self._give("heading", found[1], level=found[0])
+        elif opens := fence(rest):
+            self._fence = opens
+            self._give("fence", rest.strip(" \t"))
+        elif is_rule(rest):
+            self._give("rule", rest.strip(" \t"))
+        else:
+            self._add_words(rest)
+
+    def _ends_words(self, words: list[str], rest: str) -> bool:
+        """Does this line make something else of the words before it?"""
+        if begins_table(words[-1], rest):
+            head = words.pop()
+            self._finish()
+            self._table, self._size, self._headed = [head, rest], len(head), True
+            return True
+        if level := underline(rest):
+            self._words = None
+            self._give("heading", *(each.strip(" \t") for each in words), level=level)
+            return True
+        return False
+
+    def _indented(self, rest: str) -> None:
+        if self._blanks is None:
+            self._finish()
+        for each in (*[""] * (self._blanks or 0), rest):
+            self._give("code", each)
+        self._blanks = 0
+
+    def _add_words(self, rest: str) -> None:
+        self._words = self._words or []
+        self._words.append(rest.lstrip(" \t"))
+        self._size += len(rest)
+        if self._size > _LONGEST:
+            self._finish()
+            self._words = []
+
+    def _add_row(self, rest: str) -> None:
+        self._table = self._table or []
+        self._table.append(rest)
+        self._size += len(rest)
+        if self._size > _TALLEST:
+            self._finish()
+            self._table, self._headed = [], False
+
+    def _finish(self) -> None:
+        """Give out the block that is open."""
+        words, table, blanks = self._words, self._table, self._blanks
+        self._words = self._table = self._blanks = None
+        self._size = 0
+        if words:
+            self._give("words", *words)
+        if table:
+            self._give("table", *table)
+        if blanks:
+            self._gap = True
+        if self._fence is not None:
+            self._fence = None
+            self._give("closed", "")
+
+    def _close(self, kept: int) -> None:
+        """Leave all but the first `kept` of what is open."""
+        if kept < len(self._around):
+            self._finish()
+        while len(self._around) > kept:
+            if self._around.unsaid:
+                self._give("words", "")
+            self._around.leave()
+
+    def _give(self, kind: Kind, *lines: str, level: int = 0) -> None:
+        around, shared = self._around.place()
+        gap = shared if self._gap and self._begun else -1
+        headed = self._headed or kind != "table"
+        self._found.append(Leaf(kind, lines, around, level, gap, headed))
+        self._gap, self._begun = False, True
+
+    def _given(self) -> list[Leaf]:
+        found, self._found = self._found, []
+        return found
+
+
+def _may_interrupt(found: Item, rest: str) -> bool:
+    """Words are ended by an item that says something, and by a list that begins with 1."""
+    return not found.bare and found.number in (None, 1) and not underline(rest)

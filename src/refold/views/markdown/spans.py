@@ -1,0 +1,197 @@
+"""The words of a finished block, read as CommonMark and given styles.
+
+What a style would say is said by the marks themselves where there are no styles. An
+entity may stand for any character, so what was read is made visible once more.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from refold.views.escape import visible
+from refold.views.markdown.links import lies, opened, says_so
+from refold.views.styled import Link, Piece, Style
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
+_RULES = (
+    "backticks", "emphasis", "strikethrough", "link", "image", "autolink", "entity",
+    "escape", "newline", "reference", "balance_pairs", "fragments_join",
+)  # fmt: skip
+_STYLES: dict[str, Style] = {"strong": "strong", "em": "emphasis", "s": "dim"}
+_RANK: tuple[Style, ...] = ("strong", "emphasis", "dim")
+_PLAIN = ("plain", "strong")
+_LINKED = ("plain", "strong", "emphasis")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~!]|://")
+_PROTOCOL = re.compile(r"(?<![A-Za-z0-9.+-])https?$", re.IGNORECASE)
+_REST = re.compile(r"://[^\s<>`|]*[^\s<>`|?!.,:;*_~'\"\])}]")
+_MOST = 200
+_BREAK = re.compile(r"<br ?/?>", re.IGNORECASE)
+
+
+class Reading(Struct, frozen=True):
+    """`styled`: styles can be seen. `links`: the terminal opens links."""
+
+    styled: bool = True
+    links: bool = False
+
+
+class Spans:
+    """Reads the blocks of one text; what a block defines is known from then on."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._parser: MarkdownIt | None = None
+        self._known: dict[str, object] = {}
+
+    def words(self, lines: Sequence[str]) -> list[Piece]:
+        """A paragraph. Its definitions of links stay as they were written."""
+        text = "\n".join(lines)
+        if _is_simple(text):
+            return [("plain", "\n".join(line.rstrip(" \t") for line in lines))]
+        found = self._markdown.parse(text, self._known)
+        inline = next((each for each in found if each.type == "inline"), None)
+        if inline is None:
+            return [("dim", text)]
+        first = inline.map[0] if inline.map else 0
+        pieces: list[Piece] = [("dim", f"{line}\n") for line in lines[:first]]
+        return [*pieces, *_pieces(inline.children or [], self._reading)]
+
+    def phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
+        """The words of a heading or a cell."""
+        if _is_simple(text):
+            return [(inside, text)]
+        found = self._markdown.parseInline(text, self._known)
+        pieces = _pieces(found[0].children or [], self._reading)
+        if inside == "plain":
+            return pieces
+        return [(inside if style in _PLAIN else style, words) for style, words in pieces]
+
+    def cell(self, text: str, inside: Style = "plain") -> list[Piece]:
+        """The same, with the breaks that a table cannot have otherwise."""
+        return [
+            (style, _BREAK.sub("\n", words)) for style, words in self.phrase(text, inside)
+        ]
+
+    @property
+    def _markdown(self) -> "MarkdownIt":
+        if self._parser is None:
+            from markdown_it import MarkdownIt
+
+            self._parser = MarkdownIt("zero").enable(_RULES)
+            self._parser.inline.ruler.after("text", "address", _address)
+        return self._parser
+
+
+def _is_simple(text: str) -> bool:
+    """No mark in it; or so many beginnings of one that reading them would take seconds."""
+    return not _SPECIAL.search(text) or sum(map(text.count, "[&<")) > _MOST
+
+
+class _Walk:
+    """One way through the tokens of a block."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._inside: list[str] = []
+        self._link: tuple[int, str, bool] | None = None  # where it began, and its target
+        self.pieces: list[Piece] = []
+
+    def take(self, token: "Token") -> None:
+        match token.type:
+            case "text" | "text_special":
+                self._put(self._style, token.content)
+            case "softbreak" | "hardbreak":
+                self.pieces.append(("plain", "\n"))
+            case "code_inline":
+                self._mark(token.markup)
+                self._put("code", token.content)
+                self._mark(token.markup)
+            case "link_open":
+                target = str(token.attrGet("href") or "")
+                self._link = (len(self.pieces), target, token.markup == "autolink")
+            case "link_close":
+                self._close_link()
+            case "image":
+                self._put("dim", f"![{token.content}]({token.attrGet('src')})")
+            case kind if kind.endswith(("_open", "_close")):
+                self._toggle(kind, token.markup)
+            case _:
+                self._put(self._style, token.content)
+
+    @property
+    def _style(self) -> Style:
+        styles: set[Style] = {_STYLES[each] for each in self._inside}
+        for style in _RANK:
+            if style in styles:
+                return style
+        return "plain"
+
+    def _toggle(self, kind: str, markup: str) -> None:
+        name, _, way = kind.rpartition("_")
+        if name == "s":  # few terminals can strike words out
+            self._put("dim", markup)
+        else:
+            self._mark(markup)
+        if way == "open":
+            self._inside.append(name)
+        elif name in self._inside:
+            self._inside.remove(name)
+
+    def _mark(self, markup: str) -> None:
+        if not self._reading.styled:
+            self._put("plain", markup)
+
+    def _put(self, style: Style, text: str) -> None:
+        shown = visible(text).replace("\n", " ")
+        if shown:
+            self.pieces.append((style, shown))
+
+    def _close_link(self) -> None:
+        if self._link is None:
+            return
+        (start, url, bare), self._link = self._link, None
+        words = self.pieces[start:]
+        text = "".join(part for _, part in words)
+        can = opened(url) if self._reading.links else ""
+        if can:
+            self.pieces[start:] = [(Link(can), part) for _, part in words]
+        else:
+            self.pieces[start:] = [
+                ("link" if style in _LINKED else style, part) for style, part in words
+            ]
+        if not text.strip():
+            self._put("link", url)
+        elif bare and "xn--" not in url:
+            return
+        elif not says_so(text, url) and (not can or lies(text, url)):
+            self._put("dim", f" ({url})")
+
+
+def _address(state: "StateInline", silent: bool) -> bool:
+    """An address without marks is a link too, whatever marks its letters would be."""
+    before = _PROTOCOL.search(state.pending)
+    rest = _REST.match(state.src, state.pos) if before else None
+    if before is None or rest is None or state.linkLevel:
+        return False
+    if not silent:
+        url = before[0] + rest[0]
+        state.pending = state.pending[: before.start()]
+        begin = state.push("link_open", "", 1)
+        begin.markup, begin.attrs = "autolink", {"href": state.md.normalizeLink(url)}
+        state.push("text", "", 0).content = url
+        state.push("link_close", "", -1)
+    state.pos += len(rest[0])
+    return True
+
+
+def _pieces(tokens: Sequence["Token"], reading: Reading) -> list[Piece]:
+    walk = _Walk(reading)
+    for token in tokens:
+        walk.take(token)
+    return walk.pieces

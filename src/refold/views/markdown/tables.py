@@ -1,0 +1,123 @@
+"""A finished table laid out to a width: in columns, or row by row where that is too narrow.
+
+Cells are wrapped, never cut. What the cells say was read before (`spans`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeAlias
+
+from refold.views.cells import cells
+from refold.views.markdown.opening import row
+from refold.views.rows import broken
+from refold.views.styled import Line, Piece, Style
+
+Side: TypeAlias = Literal["left", "right", "center"]
+Cell: TypeAlias = Callable[[str, Style], list[Piece]]
+_NARROWEST = 8  # cells that a column of longer words needs to be read
+_MOST = 40  # columns; nobody reads more beside each other
+
+
+def table(
+    lines: Sequence[str], room: int, cell: Cell, *, headed: bool, signs: bool
+) -> list[Line]:
+    """`cell` reads one; `room` 0: however wide it is; `signs`: more than ASCII."""
+    head = row(lines[0]) if headed else []
+    body = [row(line) for line in lines[2 if headed else 0 :]]
+    count = max([len(head), *map(len, body)])
+    grid = [[cell(text, "strong") for text in head]] if headed else []
+    grid += [[cell(text, "plain") for text in each] for each in body]
+    grid = [[*each, *([] for _ in range(count - len(each)))] for each in grid]
+    said = row(lines[1]) if headed else []
+    sides: list[Side] = [_side(each) for each in [*said, *([""] * (count - len(said)))]]
+    bar = "│" if signs else "|"
+    widths = _widths(grid, room, count)
+    if widths is None:
+        return list(_records(grid, room, headed=headed, rule="─" if signs else "-"))
+    return list(_columns(grid, widths, sides, f" {bar} ", headed=headed))
+
+
+def _columns(
+    grid: Sequence[Sequence[list[Piece]]],
+    widths: Sequence[int],
+    sides: Sequence[Side],
+    bar: str,
+    *,
+    headed: bool,
+) -> Iterator[Line]:
+    for number, each in enumerate(grid):
+        cut = zip(each, widths, strict=True)
+        parts = [broken(text, wide, addresses=False) for text, wide in cut]
+        for at in range(max(map(len, parts))):
+            line: list[Piece] = []
+            for column, (rows, wide) in enumerate(zip(parts, widths, strict=True)):
+                last = column == len(widths) - 1
+                shown = rows[at] if at < len(rows) else ()
+                line += _placed(shown, wide, sides[column], last=last)
+                if not last:
+                    line.append(("dim", bar))
+            if line and line[-1] == ("dim", bar):
+                line[-1] = ("dim", bar.rstrip())
+            yield tuple(line)
+        if headed and not number:
+            dash, cross = ("─", "─┼─") if bar == " │ " else ("-", "-+-")
+            yield (("dim", cross.join(dash * wide for wide in widths)),)
+
+
+def _placed(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
+    if last and not row:
+        return
+    left = wide - sum(cells(text) for _, text in row)
+    before = {"left": 0, "right": left, "center": left // 2}[side]
+    if before > 0:
+        yield ("plain", " " * before)
+    yield from row
+    if left > before and not last:
+        yield ("plain", " " * (left - before))
+
+
+def _records(
+    grid: Sequence[Sequence[list[Piece]]], room: int, *, headed: bool, rule: str
+) -> Iterator[Line]:
+    """Each row by itself, its cells under each other, each after the head of its column."""
+    head: Sequence[list[Piece]] = grid[0] if headed else ()
+    for number, each in enumerate(grid[1 if headed else 0 :]):
+        if number:
+            yield (("dim", rule * min(room, 3)),)
+        for column, text in enumerate(each):
+            named: list[Piece] = head[column] if column < len(head) else []
+            colon: list[Piece] = [("dim", ": ")] if named and text else []
+            if named or text:
+                yield from broken([*named, *colon, *text], room)
+    if headed and len(grid) == 1:
+        for named in head:
+            yield from broken(named, room)
+
+
+def _widths(
+    grid: Sequence[Sequence[list[Piece]]], room: int, count: int
+) -> list[int] | None:
+    """How wide each column is; None: they do not stand beside each other."""
+    wanted = [max(_wide(each[at]) for each in grid) for at in range(count)]
+    between = 3 * (count - 1)
+    if not room or sum(wanted) + between <= room:
+        return [max(wide, 1) for wide in wanted]
+    if count > _MOST or room - between < sum(min(max(w, 1), _NARROWEST) for w in wanted):
+        return None
+    # The narrow ones get what they want, the wide ones share the rest.
+    left, found = room - between, [0] * count
+    for rank, at in enumerate(sorted(range(count), key=wanted.__getitem__)):
+        found[at] = max(min(wanted[at], left // (count - rank)), 1)
+        left -= found[at]
+    return found
+
+
+def _wide(text: Sequence[Piece]) -> int:
+    """The widest line of a cell."""
+    whole = "".join(part for _, part in text)
+    return max((cells(line.expandtabs(4)) for line in whole.split("\n")), default=0)
+
+
+def _side(delimiter: str) -> Side:
+    if delimiter.endswith(":"):
+        return "center" if delimiter.startswith(":") else "right"
+    return "left"

@@ -1,0 +1,149 @@
+"""One reducer of events and live news into what a screen shows. Pure.
+
+Every screen is drawn from this value: the line terminal prints what is new in it, an
+export writes all of it. A run that was watched and its journal folded give the same.
+How an answer comes together says `talk`, what becomes of a call `calls`, and what is told
+in a line `news`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from refold.journal.events import (
+    ChildEnded,
+    Entry,
+    SessionResumed,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import View, apply
+from refold.journal.frame import Frame
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
+from refold.values.log import Log
+from refold.views.screen import calls, news, status, talk
+from refold.views.screen.blocks import Block, Coming, Open
+from refold.views.screen.status import Status
+
+_BEGINS = frozenset((TurnStarted, SessionResumed))
+
+
+class Screen(Struct, frozen=True):
+    """`done` blocks never change any more, and stand in the order in which they came to that.
+
+    The `open` ones come after them: calls that have not ended, words that wait. After
+    those comes the answer under way. `view` is the fold of the same events.
+    """
+
+    done: Log[Block] = field(default_factory=Log[Block])
+    open: tuple[Open, ...] = ()
+    coming: tuple[Coming, ...] = ()
+    status: Status = Status()
+    moved: tuple[ChildMoved, ...] = ()  # the newest news of each child at work, newest last
+    began: float = 0.0  # when this turn was begun, or taken up by another process
+    window: int = 32_000  # tokens, where that of the model is not known
+    view: View = field(default_factory=View)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (*self.done, *self.open)
+
+
+def shown(screen: Screen, frame: Frame) -> Screen:
+    """The screen after this piece of news."""
+    match frame.item:
+        case Entry() as entry:
+            return _after(screen, entry)
+        case live:
+            return _meanwhile(screen, live)
+
+
+def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
+    """The screen of a journal."""
+    found = start or Screen()
+    for entry in entries:
+        found = shown(found, Frame(entry.seq, 0, entry))
+    return found
+
+
+def screen_at(view: View, window: int = 32_000) -> Screen:
+    """Where only what comes is shown: no blocks but those that are still open."""
+    waiting = (*calls.standing(view), *talk.standing(view))
+    return Screen(open=waiting, status=status.begun(waiting), window=window, view=view)
+
+
+def _after(screen: Screen, entry: Entry) -> Screen:
+    before, view = screen.view, apply(screen.view, entry)
+    kind = type(entry.event)
+    began = entry.at if kind in _BEGINS or not screen.began else screen.began
+    open_, new = _blocks(screen.open, entry, view)
+    if kind in news.HEARS:
+        new += news.told(entry, screen.window, before, view)
+    changed: dict[str, Any] = {"view": view, "began": began, "open": open_}
+    if kind in status.HEARS:
+        changed["status"] = status.after(screen.status, entry, open_)
+    if screen.coming and kind in talk.ENDS:
+        changed["coming"] = ()
+    match entry.event:
+        case TurnEnded() as end:
+            new.append(news.turn_over(entry, end, began, view))
+            changed["moved"] = ()
+        case ChildEnded(child):
+            changed["moved"] = tuple(m for m in screen.moved if not _below(m, child))
+        case _:
+            pass
+    done = screen.done
+    for block in new:
+        done = done.plus(block)
+    return replace(screen, done=done, **changed)
+
+
+def _blocks(
+    open_: tuple[Open, ...], entry: Entry, view: View
+) -> tuple[tuple[Open, ...], list[Block]]:
+    """What is open after this, and the blocks that will not change any more."""
+    kind, new = type(entry.event), list[Block]()
+    if kind in talk.HEARS:
+        new += talk.said(entry)
+    if kind in calls.HEARS:
+        open_, over = calls.after(open_, entry, view)
+        new += over
+    if kind in talk.HEARS:
+        new += talk.at_last(entry, view)
+        open_, heard = talk.heard(open_, entry, view)
+        new += heard
+    return open_, new
+
+
+def _meanwhile(screen: Screen, live: Live) -> Screen:
+    match live:
+        case TextCame() | ThinkingCame() | CallComing():
+            if screen.view.turn.stopped:  # what was said till then comes as an event
+                return screen
+            now = status.meanwhile(screen.status, live, screen.status.since)
+            return replace(screen, coming=talk.coming(screen.coming, live), status=now)
+        case Progress(call_id, text):
+            return replace(screen, open=calls.printed(screen.open, call_id, text))
+        case Waiting():
+            now = status.meanwhile(screen.status, live, screen.status.since)
+            return replace(screen, status=now)
+        case ChildMoved(node):
+            others = (m for m in screen.moved if m.node != node)
+            return replace(screen, moved=(*others, live))
+        case Within():
+            return screen  # what a child does is enough; what it says stands in its journal
+
+
+def _below(moved: ChildMoved, child: str) -> bool:
+    return f"{moved.node}/".startswith(f"{child}/")

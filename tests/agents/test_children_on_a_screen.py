@@ -1,0 +1,122 @@
+"""A session with children, as whoever watches it sees it: from the start, late, and again."""
+
+import io
+from typing import Any
+
+import anyio
+import pytest
+from families import Tree, called, give
+
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.screen import Screen as Paper
+from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.surroundings import Surroundings
+from refold.journal.events import Entry
+from refold.journal.frame import Frame
+from refold.session.hub import Hub
+from refold.testing.cast import Cast
+from refold.values.live import Live
+from refold.views.screen.screen import Screen, screen_of, shown
+from refold.views.transcript import transcript
+
+SYNC = {
+    "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
+    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Also": ["Yes."],
+}
+DEEP = {
+    "Go": [[give("Middle", "worker")], "Done."],
+    "Middle": [[give("Work", "worker")], "Passed on."],
+    "Work": [[called("weather", city="Oslo")], "Rain."],
+}
+BESIDE = {
+    "Go": [[give("Work", "worker", background=True)], "I wait.", "Done."],
+    "Work": [[called("weather", city="Oslo")], "Rain."],
+}
+Seen = tuple[list[Entry], list[Entry | Live]]
+
+
+async def watched(tree: Tree) -> Seen:
+    """What stood in the journal when we came, and what we heard from then on."""
+    session = await tree.opened()
+    before, watch = tree.entries("root"), session.hub.watch()
+    if not session.view.talk.said and not session.view.talk.unheard:
+        await session.inbox.say("Go.")
+    await session.go()
+    watch.close()
+    return before, [frame.item async for frame in watch.frames()]
+
+
+async def heard(news: list[Entry | Live], join: int) -> tuple[list[Frame], list[Frame]]:
+    """The frames of who watched from the start, and of who joined there."""
+    hub = Hub()
+    first, late = hub.watch(), None
+    for n, each in enumerate(news):
+        if n == join:
+            late = hub.watch()
+        if isinstance(each, Entry):
+            hub.publish(each)
+        else:
+            hub.tell(each)
+    late = late or hub.watch()
+    hub.close()
+    return [f async for f in first.frames()], [f async for f in late.frames()]
+
+
+def seen(frames: list[Frame], start: Screen) -> Screen:
+    for frame in frames:
+        start = shown(start, frame)
+    return start
+
+
+@pytest.mark.parametrize("scripts", [SYNC, DEEP, BESIDE], ids=["sync", "deep", "beside"])
+def test_whoever_joins_anywhere_sees_the_children_as_who_was_there_all_the_time(
+    scripts: Any,
+) -> None:
+    before, news = anyio.run(watched, Tree(Cast(scripts)))
+    start = screen_of(before)
+    for join in range(0, len(news) + 1, 7):
+        first, late = anyio.run(heard, news, join)
+        known = screen_of((e for e in news[:join] if isinstance(e, Entry)), start)
+
+        assert seen(late, known) == seen(first, start)
+        assert (
+            seen(first[:join], start).moved
+            == seen(late[: len(late) - len(news) + join], known).moved
+        )
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scripts", [SYNC, BESIDE], ids=["sync", "beside"])
+def test_after_a_crash_anywhere_the_screen_is_that_of_the_journal(
+    scripts: Any, step: int
+) -> None:
+    whole = Tree(Cast(scripts))
+    anyio.run(watched, whole)
+    for cut in range(step, len(whole.log), step):
+        tree = whole.after(cut, Cast(scripts))
+
+        before, news = anyio.run(watched, tree)
+
+        frames, _ = anyio.run(heard, news, 0)
+        assert seen(frames, screen_of(before)) == screen_of(tree.entries("root"))
+
+
+def test_what_a_child_came_to_is_told_under_its_name_and_its_report_without_tags() -> None:
+    tree = Tree(Cast(BESIDE))
+    before, news = anyio.run(watched, tree)
+    frames, _ = anyio.run(heard, news, 0)
+    out = io.StringIO()
+    showing = Showing(Paper(out, Look()), Surroundings(), lambda: 0.0)
+
+    showing.begin(screen_of(before).view)
+    for frame in frames:
+        showing.show(frame)
+
+    told = transcript(screen_of(tree.entries("root")))
+    for text in (out.getvalue(), told):
+        assert "child-1 (worker) begins: Work" in text
+        assert "child-1 reports:\n  Rain." in text
+        assert "child-1 is done · " in text
+        assert "<child" not in text
+        assert "Done." in text.split("child-1 reports:")[1]

@@ -1,0 +1,39 @@
+"""What is promised of stdout, held against what stands there. For tests that run refold."""
+
+import json
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from refold.cli.schema import schema_text
+
+Document = dict[str, Any]
+_BESIDE = {"at", "by", "cause"}  # `sessions show --json` puts the envelope beside it
+
+
+def documents(text: str) -> list[Document]:
+    """One JSON object a line, each as the schema has it, and nothing else."""
+    assert text == "" or text.endswith("\n"), f"half a line: {text[-80:]!r}"
+    return [conforming(json.loads(line)) for line in text.splitlines()]
+
+
+def conforming(document: Document) -> Document:
+    """The same, if it has the fields that its type promises, and no other."""
+    validator = _validators()[document["type"]]
+    problems = [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)]
+    assert problems == [], (problems, document)
+    return document
+
+
+@cache
+def _validators() -> dict[str, Draft202012Validator]:
+    schema = json.loads(schema_text("stream"))
+    found: dict[str, Draft202012Validator] = {}
+    for each in schema["oneOf"]:
+        name = each["$ref"].rpartition("/")[2]
+        fields = schema["$defs"][name]["properties"]
+        closed = {**each, "propertyNames": {"enum": [*fields, *_BESIDE]}}
+        (type_,) = fields["type"]["enum"]
+        found[type_] = Draft202012Validator({**closed, "$defs": schema["$defs"]})
+    return found

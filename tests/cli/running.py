@@ -1,0 +1,88 @@
+"""refold as a process of its own, for tests of what only a process can show."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from contract import Document, conforming
+
+LONG = 30.0  # seconds; nothing here takes so long unless it hangs
+
+
+def script(directory: Path, *lines: Document, name: str = "script.jsonl") -> str:
+    path = directory / name
+    path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
+    return str(path)
+
+
+def call(tool: str, **arguments: Any) -> Document:
+    return {"calls": [{"tool": tool, "arguments": arguments}]}
+
+
+def command(*arguments: str) -> Sequence[str]:
+    return (sys.executable, "-m", "refold", *arguments)
+
+
+@contextmanager
+def refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that is ended when the test has ended, whatever became of it."""
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+    }  # fmt: skip
+    process = subprocess.Popen(command(*arguments), **{**pipes, **more})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+
+def until(
+    process: "subprocess.Popen[bytes]", right: Callable[[Document], object]
+) -> list[Document]:
+    """The documents up to the first that is right."""
+    found: list[Document] = []
+    assert process.stdout
+    for line in process.stdout:
+        found.append(conforming(msgspec.json.decode(line)))
+        if right(found[-1]):
+            return found
+    raise AssertionError(f"it ended before: {found}")
+
+
+def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
+    """What comes until it ends: documents, and what stands on stderr."""
+    out, err = process.communicate(timeout=LONG)
+    return [
+        conforming(msgspec.json.decode(each)) for each in out.splitlines()
+    ], err.decode()
+
+
+def gone(words: str) -> bool:
+    """Does no process run any more whose command line holds these words?"""
+    until_then = time.monotonic() + LONG
+    while time.monotonic() < until_then:
+        if not any(words.encode() in each for each in _command_lines()):
+            return True
+    return False
+
+
+def _command_lines() -> Iterator[bytes]:
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            yield Path("/proc", process, "cmdline").read_bytes()
+        except OSError:
+            continue
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,0 +1,64 @@
+"""A whole session at a terminal, of a real app with its files: somebody types from a list."""
+
+import io
+import os
+from pathlib import Path
+
+import anyio
+from test_conversation import Typed, Typist
+
+from refold.app import App
+from refold.cli.interactive import around
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.run import Conversation
+from refold.cli.terminal.screen import Screen
+from refold.config.here import load_here
+from refold.config.paths import paths
+from refold.journal.home import Home
+from refold.testing.scripted import Line, ScriptedProvider
+from refold.wishes import Wishes
+
+HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
+
+
+class Desk:
+    """Of one folder. `ids` are the sessions that were opened here, in their order."""
+
+    def __init__(self, here: Path, look: Look | None = None) -> None:
+        self.here, self.look, self.ids = here, look or Look(), list[str]()
+        self.asked = list[str]()
+
+    def tell(
+        self, *typed: Typed, answers: tuple[Line, ...] = (), keep: bool = True
+    ) -> list[str]:
+        """The lines that were printed while this was typed, after the greeting."""
+        out = io.StringIO()
+        anyio.run(self._converse, Typist(*typed), answers, out, keep)
+        return [row for row in out.getvalue().split("\n")[2:] if row]
+
+    async def _converse(
+        self, typist: Typist, answers: tuple[Line, ...], out: io.StringIO, keep: bool
+    ) -> None:
+        places = paths(os.environ)
+        settings = load_here(self.here, places, os.environ, {}).settings
+        wishes = Wishes(
+            directory=self.here,
+            provider=ScriptedProvider(*answers),
+            attended=True,
+            keep=keep,
+        )
+        app = App(settings, places, os.environ, wishes)
+        try:
+            id_, session = await app.start()
+            self.ids.append(id_)
+            async with session:
+                there = around(app, id_, session.view)
+                screen = Screen(out, self.look)
+                assert await Conversation(session, there, screen, typist).converse("") == 0
+        finally:
+            await app.aclose()
+            self.asked = typist.asked
+
+    @property
+    def home(self) -> Home:
+        return Home(paths(os.environ).data / "sessions")

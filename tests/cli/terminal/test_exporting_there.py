@@ -1,0 +1,75 @@
+"""`/export`: the session that one is in, as a file."""
+
+import io
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from test_conversation import Typist
+
+from refold.app import App
+from refold.cli.interactive import around
+from refold.cli.terminal.exporting import export
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.run import Conversation
+from refold.cli.terminal.screen import Screen
+from refold.config.here import load_here
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.testing.scripted import ScriptedProvider
+from refold.wishes import Wishes
+
+
+def exported(here: Path, *orders: str, keep: bool = True) -> tuple[str, str]:
+    """The id of the session that was exported so, and what the screen said."""
+    places, out = paths(os.environ), io.StringIO()
+
+    async def converse() -> str:
+        settings = load_here(here, places, os.environ, {}).settings
+        provider = ScriptedProvider("One **and** two.")
+        wishes = Wishes(directory=here, provider=provider, keep=keep)
+        app = App(settings, places, os.environ, wishes)
+        try:
+            id_, session = await app.start()
+            async with session:
+                surroundings = around(app, id_, session.view)
+                screen = Screen(out, Look())
+                there = Conversation(session, surroundings, screen, Typist("hello"))
+                await there.converse("")
+                for rest in orders:
+                    await export(there, rest)
+        finally:
+            await app.aclose()
+        return id_
+
+    return anyio.run(converse), out.getvalue()
+
+
+def test_it_is_written_where_the_session_works_and_one_is_told(tmp_path: Path) -> None:
+    id_, said = exported(tmp_path, "", "html", "json")
+
+    files = {p.suffix: p for p in tmp_path.iterdir() if p.name.startswith("refold-")}
+    assert {p.name for p in files.values()} == {
+        f"refold-{id_}.md",
+        f"refold-{id_}.html",
+        f"refold-{id_}.json",
+    }
+    assert "One **and** two." in files[".md"].read_text("utf-8")
+    assert "One <strong>and</strong> two." in files[".html"].read_text("utf-8")
+    assert all(str(path) in said for path in files.values())
+
+
+def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+
+    with pytest.raises(BadInput, match=r"mine\.txt is there already"):
+        exported(tmp_path, "", "", "mine.txt")
+
+    assert (tmp_path / "mine.txt").read_text("utf-8") == "mine"
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".md", ".txt"]
+
+
+def test_a_session_that_is_kept_nowhere_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="kept nowhere"):
+        exported(tmp_path, "", keep=False)

@@ -1,0 +1,299 @@
+"""Completion in real shells: what is offered is what can be written, and nothing is changed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from refold.cli.completed import completed
+from refold.cli.completion import script
+from refold.cli.described import described
+from refold.cli.flags import COMMANDS
+from refold.cli.main import main
+from refold.config.load import flat
+from refold.config.settings import Settings
+from refold.views.command_line import ASKED, every
+
+BIN = str(Path(sys.executable).parent)
+REPLY = r"""
+source "$1"
+COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=${3-$' \t\n"'\''><=;|&(:'}
+_refold
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file for each shell."""
+    folder = tmp_path_factory.mktemp("completion")
+    for shell in ("bash", "zsh", "fish"):
+        (folder / shell).write_text(script(shell), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What bash is offered for a line, with the cursor at its end."""
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+
+    def offered(line: str, *breaks: str) -> list[str]:
+        done = subprocess.run(
+            ["bash", "--norc", "-c", REPLY, "bash", str(scripts / "bash"), line, *breaks],
+            capture_output=True, text=True, check=True, timeout=30,
+        )  # fmt: skip
+        assert done.stderr == ""
+        return [each for each in done.stdout.split("\n") if each]
+
+    return offered
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model whose name holds what bash takes for the end of a word."""
+    monkeypatch.setenv("REFOLD_MODELS__SMALL", "ollama/qwen:7b")
+    return "ollama/qwen:7b"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("refold sess", ["sessions"]),
+        ("refold config ", ["show", "get", "set", "unset", "path", "edit"]),
+        ("refold config se", ["set"]),
+        ("refold config show --", ["--help", "--origin", "--json"]),
+        ("refold --permi", ["--permission-mode"]),
+        ("refold --effort h", ["high"]),
+        ("refold --effort=h", ["high"]),
+        ("refold -p 'some words' --eff", ["--effort"]),
+        ("refold 'sessions' ch", ["check"]),
+        ("refold -m x sess", []),  # a command stands first
+        ("refold config set limits.ste", ["limits.steps"]),
+        ("refold config get --x limits.ste", ["limits.steps"]),
+        ("refold auth set anth", ["anthropic"]),
+        ("refold -r --for", ["--fork"]),  # -r may be without an id
+        ("refold --agent expl", ["explore"]),
+        ("refold --preset cod", ["coding"]),
+        ("refold --system-prompt ", []),
+        ("refold --system-prompt --eff", []),
+        ("/x/y/refold completion z", ["zsh"]),
+        ("refold xyzzy ", []),
+    ],
+)
+@pytest.mark.slow
+def test_bash_is_offered_what_can_stand_there(
+    bash: Callable[..., list[str]], line: str, found: list[str]
+) -> None:
+    assert bash(line) == found
+
+
+@pytest.mark.slow
+def test_bash_gets_words_with_colons_and_blanks_as_it_wants_them(
+    bash: Callable[..., list[str]], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    named("my 'first' session", tmp_path)
+
+    assert bash("refold -m ollama/qw") == ["ollama/qwen:7b"]
+    assert bash("refold -m ollama/qwen:") == ["7b"]
+    assert bash("refold -m ollama/qwen:", " \t\n") == ["ollama/qwen:7b"]
+    assert bash("refold --model=ollama/qwen:") == ["7b"]
+    assert bash('refold -m "ollama/qwen:') == ["ollama/qwen:7b"]
+    assert bash("refold -r my") == ["my\\ \\'first\\'\\ session"]
+    assert bash("refold -r my\\ \\'f") == ["my\\ \\'first\\'\\ session"]
+    assert bash('refold -r "my ') == ["my 'first' session"]
+    assert bash("refold -r 'my ") == []  # it would end the quote
+
+
+@pytest.mark.slow
+def test_bash_is_handed_no_name_that_it_would_carry_out(
+    bash: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    id_ = named("$(date) `date` !x", tmp_path)
+
+    assert bash("refold -r ") == ["\\$\\(date\\)\\ \\`date\\`\\ \\!x", id_]
+    assert bash('refold -r "') == [id_]  # there it would be an order
+    assert bash("refold -r '") == ["$(date) `date` !x", id_]
+
+
+@pytest.mark.slow
+def test_bash_completes_a_typed_line(
+    scripts: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file.json").write_text("{}")
+    typed = ("refold --eff\thi\t|", "refold -m ollama/qwen:\t|", "refold --script a\t|")
+
+    seen = in_a_terminal("bash", ["--norc", "-i"], f"source '{scripts}/bash'", typed)
+
+    assert seen == [
+        "<--effort> <high> <|>", "<-m> <ollama/qwen:7b> <|>", "<--script> <a file.json> <|>",
+    ]  # fmt: skip
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_a_typed_line(scripts: Path, model: str, tmp_path: Path) -> None:
+    begin = (
+        f"autoload -U compinit && compinit -u -d {tmp_path}/dump && source {scripts}/zsh"
+    )
+    typed = (
+        "refold --eff\thi\t|",
+        "refold sess\tche\t|",
+        "refold -m ollama/qw\t|",
+        "refold --model=ollama/qw\t|",
+        "refold config set limits.ste\t|",
+    )
+
+    seen = in_a_terminal("zsh", ["-f", "-i"], begin, typed)
+
+    assert seen == [
+        "<--effort> <high> <|>", "<sessions> <check> <|>", "<-m> <ollama/qwen:7b> <|>",
+        "<--model=ollama/qwen:7b> <|>", "<config> <set> <limits.steps> <|>",
+    ]  # fmt: skip
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_is_offered_what_can_stand_there(
+    scripts: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    named("$(date) `date`", tmp_path)
+    capfd.readouterr()
+    expected = {
+        "refold sess": ["sessions"],
+        "refold sessions che": ["check"],
+        "refold --effort hi": ["high"],
+        "refold --effort=hi": ["--effort=high"],
+        "refold config get limits.ste": ["limits.steps"],
+        "refold -m ollama/qw": ["ollama/qwen:7b"],
+        "refold -p x sess": [],
+        "refold -r --for": ["--fork"],
+        "refold -r \\$": ["$(date) `date`"],
+    }
+    lines = "; ".join(
+        f"complete -C '{line}' | string match -rv '^(\\./|/)'; echo ---"
+        for line in expected
+    )
+
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {scripts}/fish; {lines}"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    groups = [
+        [line.split("\t")[0] for line in group.splitlines() if line]
+        for group in done.stdout.split("---\n")[:-1]
+    ]
+    assert (dict(zip(expected, groups, strict=True)), done.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_flag_is_in_every_script(scripts: Path, shell: str) -> None:
+    text = (scripts / shell).read_text()
+    long = {
+        name.removeprefix("--") if shell == "fish" else name
+        for command in every(described())
+        for flag in command.flags
+        for name in flag.names
+        if name.startswith("--")
+    }
+
+    assert [each for each in COMMANDS if each not in text] == []
+    assert [name for name in sorted(long) if name not in text] == []
+
+
+def test_what_only_we_know_is_asked_for_by_names_that_there_are() -> None:
+    kinds = {
+        value.kind
+        for command in every(described())
+        for value in (
+            *(flag.value for flag in command.flags if flag.value),
+            *(word.value for word in command.words),
+        )
+    }
+
+    assert set(ASKED) <= kinds
+    assert completed("nonsense") == ()
+    assert completed("settings") == tuple(flat(Settings()))
+
+
+def test_sessions_are_offered_by_name_and_id_with_their_title(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    id_ = named("mine", tmp_path)
+
+    assert completed("sessions") == (f"mine\t{id_}  Hello.", f"{id_}\tHello.")
+
+
+def test_what_is_broken_offers_nothing_and_nothing_is_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("REFOLD_HOME")
+    nobody = [main(["completion", "--complete", kind]) for kind in ASKED]
+    (home / ".config").write_text("no directory")
+    broken = [main(["completion", "--complete", kind]) for kind in ASKED]
+
+    assert (set(nobody), set(broken)) == ({0}, {0})
+    assert capfd.readouterr().err == ""
+    assert os.listdir(home) == [".config"]
+
+
+def named(name: str, folder: Path) -> str:
+    """Make a session of this name; gives its id."""
+    (folder / "script.json").write_text('{"text": "Good morning."}')
+    with Path(os.devnull).open() as nothing:
+        before, sys.stdin = sys.stdin, nothing
+        try:
+            main(["-p", "Hello.", "--script", str(folder / "script.json")])
+        finally:
+            sys.stdin = before
+    (id_,) = os.listdir(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    assert main(["sessions", "rename", id_, name]) == 0
+    return id_
+
+
+def in_a_terminal(
+    shell: str, arguments: list[str], begin: str, typed: tuple[str, ...]
+) -> list[str]:
+    """The words that `refold` got, for each line that was typed."""
+    path = f"{BIN}:{os.environ['PATH']}"
+    env = {**os.environ, "TERM": "dumb", "PATH": path, "PS1": "$ ", "INPUTRC": os.devnull}
+    child = pexpect.spawn(
+        shell, arguments, env=env, encoding="utf-8", timeout=20, dimensions=(24, 200)
+    )  # pyright: ignore[reportArgumentType]
+    # What was completed is shown by a function in the place of the program.
+    show = "show() { printf '@@'; printf ' <%s>' \"$@\"; printf '@@\\n'; }"
+    try:
+        child.sendline(f"{begin}; {show}; echo rea''dy")
+        child.expect("ready")
+        return [_typed(child, line) for line in typed]
+    finally:
+        child.close(force=True)
+
+
+def _typed(child: "pexpect.spawn[str]", line: str) -> str:
+    before, _, _ = line.rpartition("|")
+    child.send(before)
+    # Ctrl+A, put the showing function in front, and send it off.
+    child.send("'|'\x01show \r")
+    child.expect("@@ (.*)@@")
+    words = str(child.match.group(1)) if child.match else ""
+    return words.replace("<refold> ", "", 1)
+
+
+@pytest.fixture(autouse=True)
+def nobody_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:1")

@@ -1,0 +1,450 @@
+"""`refold config`: what is set and why, changing it, and what is said of bad settings."""
+
+import json
+import multiprocessing
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.cli.main import main
+from refold.cli.settings import in_words
+from refold.config.paths import Paths, paths
+from refold.config.writing import file_of, set_value
+
+Told = tuple[int, str, str]
+
+
+@pytest.fixture
+def refold(capfd: pytest.CaptureFixture[str]) -> Callable[..., Told]:
+    def run(*arguments: str) -> Told:
+        code = main(arguments)
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """The person's own settings."""
+    found = home / "refold/config.toml"
+    found.parent.mkdir(mode=0o700)
+    return found
+
+
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """An editor that does what `script` says with the file `$1`."""
+    program = tmp_path / "editor"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("EDITOR", str(program))
+
+
+def test_each_value_says_where_it_comes_from_and_what_it_overrides(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("# mine\n\n[limits]\nsteps = 9\nwarn = 2\n")
+    refold("config", "set", "--local", "limits.steps", "8")
+    monkeypatch.setenv("REFOLD_LIMITS__STEPS", "7")
+
+    whole = refold(
+        "config", "show", "limits.steps", "limits.warn", "limits.memory", "--origin"
+    )
+
+    assert whole == (
+        0,
+        "limits.steps = 7  # environment variable REFOLD_LIMITS__STEPS\n"
+        "    instead of 8  # project-local .refold/config.local.toml:2\n"
+        f"    instead of 9  # user {file}:4\n"
+        "    instead of 50  # default\n"
+        f"limits.warn = 2  # user {file}:5\n"
+        "    instead of 3  # default\n"
+        "limits.memory = 0  # default\n",
+        "",
+    )  # fmt: skip
+
+
+def test_the_same_as_json_for_a_program(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    file.write_text("model = 'a/b'\n")
+
+    code, out, _ = refold("config", "show", "model", "--json")
+
+    assert (code, json.loads(out)) == (
+        0,
+        {
+            "key": "models.main", "value": '"a/b"', "where": f"user {file}:1",
+            "says": [
+                {"value": '""', "where": "default"},
+                {"value": '"a/b"', "where": f"user {file}:1"},
+            ],
+        },
+    )  # fmt: skip
+
+
+def test_rules_of_all_layers_are_shown_with_the_layer_of_each(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(
+        "[permissions]\ndeny = ['ls', {rule = 'bash(rm *)', match = ['rm x']}]\n"
+    )
+    monkeypatch.setenv("REFOLD_PERMISSIONS__DENY", "glob")
+
+    _, out, _ = refold("config", "show", "permissions.deny", "--origin")
+
+    rule = '{rule = "bash(rm *)", match = ["rm x"]}'
+    variable = "environment variable REFOLD_PERMISSIONS__DENY"
+    assert out == (
+        f'permissions.deny = ["ls", {rule}, "glob"]  # user {file}:2, {variable}\n'
+        f'    of them ["ls", {rule}]  # user {file}:2\n'
+        f'    of them ["glob"]  # {variable}\n'
+    )
+
+
+def test_everything_that_is_wrong_is_named_at_once_and_the_rest_counts(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(
+        "[limits]\nsteps = 9\nstep = 3\n[limitz]\n[terminal]\ndisplay = 'big'\n"
+        "[permissions]\nallow = [\n  'bash(',\n]\n"
+    )
+    monkeypatch.setenv("REFOLD_LIMITS__STEPZ", "1")
+
+    code, out, err = refold("config", "show", "limits.steps")
+
+    assert (code, out) == (1, f"limits.steps = 9  # user {file}:2\n")
+    assert err == (
+        f"refold: {file}:3: there is no setting 'limits.step'; did you mean 'limits.steps'?\n"
+        f"refold: {file}:4: there is no setting 'limitz'; did you mean 'limits'?\n"
+        f"refold: {file}:6: the setting terminal.display cannot be 'big': Invalid enum value "
+        "'big'; it can be 'auto', 'line', 'plain', 'status'\n"
+        f"refold: {file}:8: 'bash(' is no permission rule: write tool or tool(pattern), for "
+        "example bash(git status *) or edit_file(src/**)\n"
+        "refold: environment variable REFOLD_LIMITS__STEPZ: there is no setting "
+        "'limits.stepz'; did you mean 'REFOLD_LIMITS__STEPS'?\n"
+    )
+
+
+def test_a_file_that_is_no_toml_is_named_with_line_and_column(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    file.write_text("effort = 'high'\nmodel = x\n")
+
+    code, out, err = refold("config", "get", "effort")
+
+    assert (code, out) == (1, "\n")
+    assert err == f"refold: {file}:2:9: this is no TOML: Invalid value\n"
+
+
+def test_what_is_secret_is_not_shown(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", "key-of-somebody")
+    file.write_text(
+        "model = 'key-of-somebody/x'\n[providers.p]\nwire = 'openai-chat'\n"
+        "base_url = 'http://me:word@h/v1'\n[commands.c]\nenviron = {MY_TOKEN = 'abc', A = 'b'}\n"
+    )
+
+    code, out, err = refold(
+        "config", "show", "model", "providers.p.base_url", "commands.c.environ", "--origin"
+    )
+    _, got, _ = refold("config", "get", "commands.c.environ.MY_TOKEN")
+
+    _, told, _ = refold("config", "set", "providers.p.base_url", "http://me:word2@h")
+
+    assert (code, err) == (0, "")
+    assert told.startswith('providers.p.base_url = "http://[secret]@h" is set in ')
+    assert "somebody" not in out
+    assert "word" not in out
+    assert "abc" not in out + got
+    assert 'A = "b"' in out
+    assert out.startswith('models.main = "[secret]/x"  # user ')
+
+    file.write_text("limits.steps = 'key-of-somebody'\n")
+
+    assert "cannot be '[secret]'" in refold("config", "show", "limits")[2]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "written"),
+    [
+        ("limits.steps", "12", "[limits]\nsteps = 12\n"),
+        ("model", "a/b", 'model = "a/b"\n'),
+        ("trace", "true", "trace = true\n"),
+        ("fallback", "a/b", 'fallback = ["a/b"]\n'),
+        ("fallback", '["a/b", "c/d"]', 'fallback = ["a/b", "c/d"]\n'),
+        ("permission_mode", "rulesOnly", 'permission_mode = "rules-only"\n'),
+        ("budget.dollars", "2", "[budget]\ndollars = 2.0\n"),
+        ("permissions.deny", "bash(a,b)", '[permissions]\ndeny = ["bash(a,b)"]\n'),
+        ('prices."a/b".input', "1", '[prices."a/b"]\ninput = 1.0\n'),
+        ("commands.c.environ.A", "b", '[commands.c.environ]\nA = "b"\n'),
+    ],
+)  # fmt: skip
+def test_what_is_set_stands_in_the_file_as_its_type_and_is_read_again(
+    refold: Callable[..., Told], folder: Path, file: Path, key: str, text: str, written: str
+) -> None:
+    code, out, err = refold("config", "set", key, text)
+
+    assert (code, err) == (0, "")
+    assert out.endswith(f"is set in {file}.\n")
+    assert file.read_text() == written
+    assert refold("config", "unset", key)[0] == 0
+    assert key.rpartition(".")[2] not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"# a\r\n[limits]\r\nwarn = 2\r\n\r\n[http]\r\n",
+         b"# a\r\n[limits]\r\nwarn = 2\r\nsteps = 9\r\n\r\n[http]\r\n"),
+        (b"trace = true\r\n", b"trace = true\r\n\r\n[limits]\r\nsteps = 9\r\n"),
+        (b"\xef\xbb\xbf[limits]\nsteps = 3  # few", b"\xef\xbb\xbf[limits]\nsteps = 9  # few"),
+    ],
+    ids=["windows", "windows, a new table", "with a mark, and no last line's end"],
+)  # fmt: skip
+def test_what_it_does_not_touch_stays_byte_by_byte(
+    refold: Callable[..., Told], folder: Path, file: Path, before: bytes, after: bytes
+) -> None:
+    file.write_bytes(before)
+
+    assert refold("config", "set", "limits.steps", "9")[::2] == (0, "")
+    assert file.read_bytes() == after
+    assert refold("config", "get", "limits.steps") == (0, "9\n", "")
+
+
+def _set_many(home: Path, folder: Path, who: str) -> None:
+    for number in range(8):
+        file = file_of("user", folder, Paths(home, home, home))
+        set_value(file, f"commands.c.environ.{who}{number}", "x")
+
+
+def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [
+        context.Process(target=_set_many, args=(tmp_path, tmp_path, who)) for who in "ab"
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+
+    found = tomllib.loads((tmp_path / "config.toml").read_text())
+
+    assert set(found["commands"]["c"]["environ"]) == {
+        f"{w}{n}" for w in "ab" for n in range(8)
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("set", "limits.stepz", "1"), "there is no setting 'limits.stepz'; did you mean"),
+        (("set", "limits.steps", "many"), "the setting limits.steps cannot be 'many'"),
+        (
+            ("set", "effort", "\udcff"),
+            "the setting effort cannot be '\\udcff': that is no UTF-8",
+        ),
+        (("set", 'prices."\udcff".input', "3"), "cannot be '3': that is no UTF-8"),
+        (("set", "limits", "3"), "it is a table of settings, such as limits.steps"),
+        (("set", "limits.steps", "[1"), "'[1' is no value of TOML"),
+        (("set", "permissions.allow", "bash("), "'bash(' is no permission rule"),
+        (
+            ("set", "--project", "http.idle", "2"),
+            "command line: a project must not set http.idle",
+        ),
+        (
+            ("set", "--local", "sandbox.network", "true"),
+            "a project may set sandbox.network",
+        ),
+        (("get", "limit"), "there is no setting 'limit'; did you mean 'limits'?"),
+        (("get", "limits"), "limits is a table of settings: `refold config show limits`"),
+        (("show", "xyzzy"), "there is no setting 'xyzzy'; refold config show lists all"),
+        (("unset", "effort"), "effort is not set in"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_changes_nothing(
+    refold: Callable[..., Told],
+    folder: Path,
+    file: Path,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    file.write_text("# mine\n")
+
+    code, out, err = refold("config", *arguments)
+
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert file.read_text() == "# mine\n"
+    assert not (folder / ".refold").exists()
+
+
+@pytest.mark.parametrize("way", ["a pipe", "a device", "no text"])
+def test_settings_that_are_no_file_are_named_and_stay(
+    refold: Callable[..., Told], folder: Path, file: Path, way: str
+) -> None:
+    match way:
+        case "a pipe":
+            os.mkfifo(file)
+        case "a device":
+            file.symlink_to("/dev/zero")
+        case _:
+            file.write_bytes(b"# \xff")
+    why = "it is no UTF-8, from byte 3 on" if way == "no text" else "it is no file"
+
+    for arguments in (("get", "effort"), ("set", "effort", "high"), ("unset", "effort")):
+        code, _, err = refold("config", *arguments)
+        assert (code, err) == (1, f"refold: the settings in {file} cannot be read: {why}\n")
+    assert not file.is_file() or file.read_bytes() == b"# \xff"
+
+
+def test_one_thing_can_be_mended_while_another_is_wrong(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    file.write_text("[limits]\nstep = 3\n[limitz]\n")
+
+    code, _, err = refold("config", "unset", "limits.step")
+
+    assert (code, file.read_text()) == (0, "[limits]\n[limitz]\n")
+    assert err.startswith(f"refold: {file}:2: there is no setting 'limitz'")
+    assert refold("config", "unset", "limitz") == (
+        0, f"limitz is not set in {file} any more.\n", "",
+    )  # fmt: skip
+
+
+def test_a_project_that_was_trusted_stays_so_when_its_person_sets_something(
+    refold: Callable[..., Told], folder: Path
+) -> None:
+    refold("config", "set", "--project", "effort", "high")
+    trusted = refold("config", "get", "effort")
+    (folder / ".refold/config.toml").write_text('effort = "low"\n')
+    refold("config", "set", "--project", "limits.steps", "3")
+    changed = refold("config", "get", "effort")
+
+    assert trusted == (0, "high\n", "")
+    assert changed == (0, "\n", "")  # by somebody else, and never shown
+    assert "changed since" in refold("config", "show", "effort")[2]
+
+
+def test_no_setting_is_written_through_a_link_of_a_project(
+    refold: Callable[..., Told], folder: Path, home: Path
+) -> None:
+    (folder / ".refold").mkdir()
+    (folder / ".refold/config.toml").symlink_to(home / "elsewhere")
+
+    code, _, err = refold("config", "set", "--project", "effort", "high")
+
+    assert (code, (home / "elsewhere").exists()) == (1, False)
+    assert err.startswith(f"refold: {folder}/.refold/config.toml is a link, ")
+
+
+def test_what_goes_before_what_was_set_is_told(
+    refold: Callable[..., Told], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_EFFORT", "low")
+
+    _, _, err = refold("config", "set", "effort", "high")
+
+    assert err == "refold: environment variable REFOLD_EFFORT goes before it\n"
+
+
+def test_the_files_are_named_with_what_counts(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    (folder / ".refold").mkdir()
+    (folder / ".refold/config.toml").write_text("")
+
+    assert refold("config", "path") == (
+        0,
+        f"user           {file}  (is not there)\n"
+        f"project        {folder}/.refold/config.toml  (does not count)\n"
+        f"project-local  {folder}/.refold/config.local.toml  (is not there)\n",
+        "",
+    )
+
+
+def test_what_was_edited_well_is_written(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor(folder, monkeypatch, 'echo "effort = \'high\'" >> "$1"')
+
+    assert refold("config", "edit") == (0, f"{file} is written.\n", "")
+    assert file.read_text().endswith("effort = 'high'\n")
+    assert not file.with_name("config.edited.toml").exists()
+
+
+def test_what_was_edited_badly_is_kept_beside_and_replaces_nothing(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("# mine\n")
+    editor(folder, monkeypatch, 'echo "effort = 3" >> "$1"')
+
+    code, out, err = refold("config", "edit")
+
+    aside = file.with_name("config.edited.toml")
+    assert (code, out) == (1, "")
+    assert f"{file}:2: the setting effort cannot be 3" in err
+    assert err.endswith(f"refold: nothing was changed; what you wrote is in {aside}\n")
+    assert (file.read_text(), aside.read_text()) == ("# mine\n", "# mine\neffort = 3\n")
+    assert refold("config", "edit") == (
+        1, "", f"refold: {aside} is there from an edit before: take from it what you need, "
+        "and remove it\n",
+    )  # fmt: skip
+    assert aside.read_text() == "# mine\neffort = 3\n"
+
+
+def test_what_changed_while_it_was_edited_is_not_lost(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor(
+        folder, monkeypatch, f'echo "effort = \'low\'" > {file}; echo "trace = true" > "$1"'
+    )
+
+    code, _, err = refold("config", "edit")
+
+    aside = file.with_name("config.edited.toml")
+    assert code == 1
+    assert err.startswith(f"refold: {file} was changed by somebody else meanwhile\n")
+    assert (file.read_text(), aside.read_text()) == ("effort = 'low'\n", "trace = true\n")
+
+
+def test_an_editor_that_fails_changes_nothing_and_leaves_nothing(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("# mine\n")
+    editor(folder, monkeypatch, "exit 3")
+
+    code, _, err = refold("config", "edit")
+
+    assert (code, err) == (
+        1, f"refold: {folder}/editor ended with exit code 3; nothing was changed\n",
+    )  # fmt: skip
+    assert os.listdir(file.parent) == ["config.toml"]
+
+
+def test_a_session_sees_its_flags_too(folder: Path, home: Path) -> None:
+    places = paths(os.environ)
+
+    async def look() -> tuple[str, ...]:
+        flags = {"limits.steps": 3}
+        return await in_words(
+            folder, places, {"REFOLD_LIMITS__STEPZ": "1"}, flags, ("limits.steps",)
+        )
+
+    assert anyio.run(look) == (
+        "limits.steps = 3  # command line",
+        "    instead of 50  # default",
+        "environment variable REFOLD_LIMITS__STEPZ: there is no setting 'limits.stepz'; "
+        "did you mean 'REFOLD_LIMITS__STEPS'?",
+    )

@@ -1,0 +1,273 @@
+"""Whatever goes wrong: on stdout stands what the format promises, and nothing else."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from contract import documents
+from running import LONG, call, command, script
+
+FORMATS = ("text", "json", "stream-json")
+Case = Callable[[Path], tuple[Sequence[str], dict[str, str]]]
+
+
+def no_key(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return ("Hi", "-m", "openai/gpt-4o"), {}
+
+
+def nobody_listens(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    found = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+    return ("Hi", "-m", "openai/gpt-4o", "--timeout", "0.3"), found
+
+
+def no_answers(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return ("Hi", "--script", script(here)), {}
+
+
+def no_script(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return ("Hi", "--script", "none.jsonl"), {}
+
+
+def no_session(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return ("Hi", "-r", "2020", "--script", script(here, {"text": "x"})), {}
+
+
+def steps(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    lines = call("list_files", path="."), {"text": "One look."}
+    return ("Hi", "--script", script(here, *lines), "--max-turns", "1"), {}
+
+
+def time_is_over(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    return (
+        "Hi",
+        "--script",
+        script(here, {"text": "a", "pause": 60}),
+        "--timeout",
+        "0.2",
+    ), {}
+
+
+def denied(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    lines = [call("bash", command=f"touch {n}") for n in range(3)]
+    return ("Hi", "--script", script(here, *lines)), {}
+
+
+def no_home(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    (here / "file").write_text("x")
+    home = {"REFOLD_HOME": str(here / "file/refold")}
+    return ("Hi", "--script", script(here, {"text": "x"})), home
+
+
+def odd_words(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    """A name that is no UTF-8 comes back in the error."""
+    return (
+        "Hi",
+        "-r",
+        os.fsdecode(b"\xff\x1b[31m"),
+        "--script",
+        script(here, {"text": "x"}),
+    ), {}
+
+
+def no_name(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+    """Nobody is there to pick one."""
+    return ("Hi", "-r", "--script", script(here, {"text": "x"})), {}
+
+
+CASES: dict[Case, tuple[int, str]] = {
+    no_key: (1, "failed"), nobody_listens: (3, "cancelled"), no_answers: (1, "failed"),
+    no_script: (1, "failed"), no_session: (1, "failed"), steps: (2, "step_limit"),
+    time_is_over: (3, "cancelled"), denied: (4, "denied"), no_home: (1, "failed"),
+    odd_words: (1, "failed"), no_name: (1, "failed"),
+}  # fmt: skip
+
+
+def run(
+    here: Path, *arguments: str, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command("-p", *arguments), cwd=here, env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_every_end_is_told_as_the_format_has_it(
+    tmp_path: Path, case: Case, format_: str
+) -> None:
+    flags, environment = case(tmp_path)
+    code, outcome = CASES[case]
+
+    done = run(tmp_path, *flags, "--output-format", format_, **environment)
+
+    assert done.returncode == code
+    assert all(line.startswith("refold: ") for line in done.stderr.splitlines())
+    if format_ == "text":
+        assert done.stdout in ("", "One look.\n")
+        return
+    found = documents(done.stdout)
+    kinds = [each["type"] for each in found]
+    assert kinds.count("result") == 1
+    assert kinds[-1] == "result"
+    assert kinds[0] == ("result" if len(kinds) == 1 else "system")
+    assert (found[-1]["outcome"], format_ != "json" or len(kinds) == 1) == (outcome, True)
+    if outcome == "failed":
+        assert found[-1]["reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_slip_on_the_command_line_is_told_on_stderr_alone(
+    tmp_path: Path, format_: str
+) -> None:
+    done = run(tmp_path, "Hi", "--nonsense", "--output-format", format_)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"refold: .*--nonsense.*\n", done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-", "2>/dev/full"])
+def test_streams_that_nobody_needs_may_be_missing(
+    tmp_path: Path, closed: str, format_: str
+) -> None:
+    """What was denied would be told on stderr."""
+    line = script(tmp_path, call("bash", command="touch a"), {"text": "I may not."})
+    words = [*command("-p", "Hi", "--script", line), "--output-format", format_]
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *words], cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, done.stderr if "2>" not in closed else "")
+    if format_ == "text":
+        assert done.stdout == "I may not.\n"
+    else:
+        assert documents(done.stdout)[-1]["text"] == "I may not."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("stdout", [">&-", ">&- 2>&-", ">/dev/full"])
+def test_an_output_that_takes_nothing_is_one_sentence_at_most(
+    tmp_path: Path, stdout: str, format_: str
+) -> None:
+    line = script(tmp_path, {"text": "Hello."})
+    words = [*command("-p", "Hi", "--script", line), "--output-format", format_]
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {stdout}', "sh", *words], cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+    listed = subprocess.run(
+        command("sessions", "list", "--json"), cwd=tmp_path, capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+
+    full = "full" in stdout
+    said = "refold: the output cannot be written: No space left on device\n" if full else ""
+    # Where nothing of a stream is read, its turn is stopped; the other two try at the end.
+    stopped = format_ == "stream-json"
+    assert (done.stderr, done.returncode) == (said, 130 if stopped and not full else 1)
+    (row,) = map(json.loads, listed.splitlines())
+    assert row["outcome"] == ("cancelled" if stopped else "answered")
+
+
+@pytest.mark.slow
+def test_a_program_at_stdin_is_told_of_a_full_disk_in_one_sentence(tmp_path: Path) -> None:
+    line = script(tmp_path, {"text": "Hello."})
+    formats = ("--input-format", "stream-json", "--output-format", "stream-json")
+
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("Hi", "--script", line, *formats), cwd=tmp_path, stdout=full,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LONG, check=False,
+        )  # fmt: skip
+
+    said = b"refold: the output cannot be written: No space left on device\n"
+    assert (done.stderr, done.returncode) == (said, 1)
+
+
+@pytest.mark.slow
+def test_what_has_no_end_is_no_task(tmp_path: Path) -> None:
+    line = script(tmp_path, {"text": "Hello."})
+
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run(
+            command("-p", "--script", line, "--output-format", "json"), cwd=tmp_path,
+            stdin=endless, capture_output=True, text=True, timeout=LONG, check=False,
+        )  # fmt: skip
+
+    (document,) = documents(done.stdout)
+    assert document["reason"].startswith(
+        "stdin holds more than 32 MiB, which no model reads"
+    )
+    assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_reader_of_the_first_line_ends_the_turn_quietly(tmp_path: Path) -> None:
+    line = script(tmp_path, {"text": "Hello.", "pause": 0.01}, {"text": "x"})
+    words = [*command("-p", "Hi", "--script", line), "--output-format", "stream-json"]
+
+    done = subprocess.run(
+        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *words], cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+    (first,) = documents(done.stdout)
+    assert (first["type"], done.returncode, done.stderr) == ("system", 130, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", ["json", "stream-json"])
+def test_a_journal_that_can_take_no_more_has_a_result_all_the_same(
+    tmp_path: Path, format_: str
+) -> None:
+    """No file may grow beyond some thousand bytes: as a disk that is full."""
+    line = script(tmp_path, call("think", thought="x" * 90_000), {"text": "Hello."})
+    limited = "import os, resource, signal, sys; "
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)); "
+    limited += (
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = command("-p", "Hi", "--script", line, "--output-format", format_)
+
+    done = subprocess.run(
+        [sys.executable, "-c", limited, *words], cwd=tmp_path, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+    found = documents(done.stdout)
+    assert (done.returncode, found[-1]["type"], found[-1]["outcome"]) == (
+        1,
+        "result",
+        "failed",
+    )
+    assert "refold: " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given", [b"\0 and \xff\xfe", b"x" * 10_000_000], ids=["odd", "large"]
+)
+def test_whatever_comes_through_stdin_is_words(tmp_path: Path, given: bytes) -> None:
+    line = script(tmp_path, {"text": "Hello."})
+
+    done = subprocess.run(
+        command("-p", "--script", line, "--output-format", "stream-json"), cwd=tmp_path,
+        input=given, capture_output=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+    found = documents(done.stdout.decode())
+    assert (done.returncode, found[-1]["text"]) == (0, "Hello.")
+    assert found[1]["text"] == given.decode(errors="replace")

@@ -1,0 +1,200 @@
+"""`refold doctor`: what is wrong is found and named, and looking harms nothing."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.cli.main import main
+from refold.testing.wire_server import Answer, wire_server
+
+Found = dict[str, list[tuple[str, str]]]
+MODELS = Answer(b'{"data":[{"type":"model","id":"claude-sonnet-5-5"}],"has_more":false}')
+
+
+@pytest.fixture
+def doctor(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Found]]:
+    """The exit code, and what was found: its state and words, by what it is about."""
+
+    def look(*arguments: str) -> tuple[int, Found]:
+        code = main(["doctor", "--json", *arguments])
+        out, err = capfd.readouterr()
+        assert err == ""
+        found: Found = {}
+        for row in map(json.loads, out.splitlines()):
+            found.setdefault(row["about"], []).append((row["state"], row["said"]))
+        return code, found
+
+    return look
+
+
+@pytest.fixture
+def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home where nothing is wrong but that no model answers."""
+    (home / "refold").mkdir(mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:1")
+    return home / "refold"
+
+
+def test_what_is_well_is_said_and_nothing_is_left_behind(
+    place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k-1234567890")
+
+    code, found = doctor("--offline")
+
+    wrong = [
+        (about, each)
+        for about, all_ in found.items()
+        for each in all_
+        if each[0] == "wrong"
+    ]
+    assert (code, wrong) == (0, [])
+    assert set(found) >= {
+        "refold", "settings", "trust", "keys", "model", "sandbox", "git", "terminal", "disk",
+        "sessions", "clock", "locale",
+    }  # fmt: skip
+    assert ("ok", "anthropic (ANTHROPIC_API_KEY)") in [
+        (state, said.partition(";")[0]) for state, said in found["keys"]
+    ]
+    assert os.listdir(place) == []
+
+
+def test_each_kind_of_bad_setting_is_told_once(
+    place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = place / "config.toml"
+    file.write_text("[limits]\nstep = 1\n[providers.mine]\nwire = 'ollama'\n")
+    file.chmod(0o622)
+    (place / "credentials.toml").write_text("anthropic = 'k'\n")
+
+    code, found = doctor("--offline")
+
+    said = [said for all_ in found.values() for state, said in all_ if state == "wrong"]
+    assert code == 1
+    assert len(set(said)) == len(said)
+    assert found["settings"] == [
+        (
+            "wrong",
+            f"{file}:2: there is no setting 'limits.step'; did you mean 'limits.steps'?",
+        ),
+        ("wrong", f"others can change {file}"),
+    ]
+    assert any("the provider 'mine' in the settings needs" in each for each in said)
+    assert any("others can read it: chmod 600" in each for each in said)
+
+
+def test_without_a_model_that_is_what_is_wrong(
+    place: Path, doctor: Callable[..., tuple[int, Found]]
+) -> None:
+    code, found = doctor("--offline")
+
+    ((state, said),) = found["model"]
+    assert (code, state) == (1, "wrong")
+    assert said.startswith("no model is configured: ")
+
+
+def test_each_provider_with_a_key_is_asked_and_no_key_is_shown(
+    place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k-of-somebody")
+    monkeypatch.setenv("GROQ_API_KEY", "g-of-somebody")
+    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.setenv("REFOLD_MODEL", "anthropic/claude-of-mine")
+
+    async def beside_a_server() -> tuple[int, Found, list[str]]:
+        async with wire_server(MODELS) as server:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+            code, found = await anyio.to_thread.run_sync(doctor)
+        return code, found, [heard.path.partition("?")[0] for heard in server.heard]
+
+    code, found, asked = anyio.run(beside_a_server)
+
+    assert (code, asked) == (1, ["/v1/models"])
+    assert found["network"][0] == (
+        "warning", "anthropic answers, and claude-of-mine is none of the 1 models it lists",
+    )  # fmt: skip
+    assert found["network"][1][0] == "wrong"
+    assert found["network"][1][1].startswith(
+        "groq: cannot reach Groq at http://127.0.0.1:1/v1: "
+    )
+    assert "somebody" not in str(found)
+
+
+def test_a_folder_that_is_not_trusted_is_named(
+    place: Path, doctor: Callable[..., tuple[int, Found]]
+) -> None:
+    Path(".refold").mkdir()
+    Path(".refold/config.toml").write_text("effort = 'low'\n")
+    Path("AGENTS.md").write_text("Be kind.\n")
+
+    assert doctor("--offline")[1]["trust"] == [
+        ("warning", "the settings of this folder are not trusted: they do not count"),
+        ("warning", "AGENTS.md would tell the model what to do, and does not count"),
+    ]
+
+
+def test_without_any_home_it_still_looks_at_what_it_can(
+    doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "REFOLD_HOME", *(n for n in os.environ if n.startswith("XDG_"))):
+        monkeypatch.delenv(name, raising=False)
+
+    code, found = doctor()
+
+    assert code == 1
+    assert found["refold"][0][1].startswith("neither HOME nor REFOLD_HOME is set")
+    assert set(found) >= {"refold", "git", "terminal", "locale"}
+
+
+@pytest.mark.parametrize("way", ["a file", "nothing that can be made"])
+def test_a_home_that_takes_no_file_is_wrong_and_stays_as_it_is(
+    home: Path,
+    doctor: Callable[..., tuple[int, Found]],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    if way == "a file":
+        (home / "refold").write_text("mine")
+    else:
+        monkeypatch.setenv("REFOLD_HOME", "/proc/self/refold")
+
+    code, found = doctor("--offline")
+
+    assert (code, found["disk"][0][0]) == (1, "wrong")
+    assert "nothing can be written in " in found["disk"][0][1]
+
+
+def test_a_damaged_session_and_a_broken_catalogue_are_named(
+    place: Path, doctor: Callable[..., tuple[int, Found]]
+) -> None:
+    session = place / "sessions/20260101-000000-abcd"
+    session.mkdir(parents=True)
+    (session / "events.jsonl").write_text("nonsense\n")
+    (place / "catalogue.sqlite").write_text("nonsense " * 100)
+
+    _, found = doctor("--offline")
+
+    assert found["sessions"][0][0] == "wrong"
+    assert found["sessions"][0][1].startswith("20260101-000000-abcd is damaged: ")
+    assert found["sessions"][1] == (
+        "warning",
+        "their catalogue is broken: file is not a database",
+    )
+
+
+def test_people_read_lines_with_what_to_do(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place.chmod(0o750)
+
+    code = main(["doctor", "--offline"])
+
+    out, _ = capfd.readouterr()
+    assert code == 1
+    assert f"\n                     chmod 700 {place}\n" in out
+    assert out.splitlines()[-1].startswith("1 thing is wrong, ")

@@ -1,0 +1,273 @@
+"""A program that drives refold over stdio, written as its user would: one loop over documents."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from contract import Document, conforming
+from running import call, refold, rest, script
+
+FORMATS = ("--input-format", "stream-json", "--output-format", "stream-json")
+WRITE = call("write_file", path="a.txt", content="hello\n")
+pytestmark = pytest.mark.slow
+Answer = Callable[[Document], Any]  # what is said to a document: nothing, an order, or many
+
+
+class Driver:
+    """Says what `answers` has for each type of document, until refold ends."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", answers: dict[str, Answer]
+    ) -> None:
+        self._process, self._answers = process, answers
+        self.seen: list[Document] = []
+
+    def say(self, *orders: Any) -> None:
+        assert self._process.stdin
+        for order in orders:
+            raw = order if isinstance(order, bytes) else msgspec.json.encode(order)
+            self._process.stdin.write(raw + b"\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+
+    def run(self) -> int:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            document = conforming(msgspec.json.decode(line))
+            self.seen.append(document)
+            answer = self._answers.get(document["type"])
+            found = answer(document) if answer else None
+            if found is not None:
+                self.say(*(found if isinstance(found, list) else [found]))
+        return self._process.wait(30)
+
+    def of(self, kind: str) -> list[Document]:
+        return [document for document in self.seen if document["type"] == kind]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    begun: list[Any] = []
+
+    def start(lines: list[Document], answers: dict[str, Answer], *flags: str) -> Driver:
+        words = (*FORMATS, "--script", script(tmp_path, *lines), *flags)
+        opened = refold(*words, cwd=tmp_path, stdin=subprocess.PIPE)
+        begun.append(opened)
+        return Driver(opened.__enter__(), answers)
+
+    yield start
+    for each in begun:
+        each.__exit__(None, None, None)
+
+
+def words(text: str, **more: Any) -> Document:
+    return {"type": "user_message", "text": text, **more}
+
+
+def verdict(asked: Document, allowed: bool, **more: Any) -> Document:
+    return {
+        "type": "tool_approval_response", "call_id": asked["call_id"],
+        "hash": asked["hash"], "allowed": allowed, **more,
+    }  # fmt: skip
+
+
+def test_a_whole_evening(driver: Callable[..., Driver], tmp_path: Path) -> None:
+    """Refused with a reason, allowed for the session, asked, planned, edited, carried out."""
+    ask = call("ask_user", questions=[{"question": "Which colour?"}])
+    plan = call("exit_plan_mode", plan="1. Paint it green", title="Paint")
+    again = call("write_file", path="a.txt", content="again\n")
+    script_ = [
+        WRITE, {"text": "Well."}, WRITE, again, {"text": "Done."}, ask, plan,
+        call("read_file", path="a.txt"), {"text": "Painted."},
+    ]  # fmt: skip
+    turns = iter([
+        [words("Write it now.")],
+        [{"type": "set_mode", "mode": "plan"}, words("Paint.")],
+        [],
+    ])  # fmt: skip
+    asked: list[Document] = []
+
+    def approve(document: Document) -> Document:
+        asked.append(document)
+        first = len(asked) == 1
+        return verdict(document, False, reason="not yet") if first else verdict(
+            document, True, grant="session"
+        )  # fmt: skip
+
+    def ended(document: Document) -> list[Document] | None:
+        if document["outcome"] == "plan_ready":
+            number = document["plan"]["id"]
+            return [
+                {
+                    "type": "plan_approval",
+                    "plan": number,
+                    "approved": True,
+                    "text": "1. Red",
+                }
+            ]
+        found = next(turns)
+        if not found:
+            at.close()
+        return found
+
+    at = driver(
+        script_,
+        {
+            "tool_approval_request": approve,
+            "question": lambda d: {
+                "type": "question_response", "call_id": d["call_id"], "answers": ["red"],
+            },
+            "result": ended,
+        },
+    )  # fmt: skip
+    at.say(words("Write."))
+
+    assert at.run() == 0
+    assert [d["text"] for d in at.of("result")] == [
+        "Well.", "Done.", "1. Paint it green", "Painted.",
+    ]  # fmt: skip
+    assert len(asked) == 2
+    refused = next(d for d in at.of("tool_result") if d["outcome"] == "refused")
+    assert "not yet" in refused["text"]
+    assert any("red" in d["text"] for d in at.of("tool_result"))
+    assert at.of("plan_approved")[0]["text"] == "1. Red"
+    assert [d["mode"] for d in at.of("mode_changed")] == ["plan", "default"]
+    assert (tmp_path / "a.txt").read_text() == "again\n"
+
+
+def test_the_first_of_two_verdicts_counts(
+    driver: Callable[..., Driver], tmp_path: Path
+) -> None:
+    at = driver(
+        [WRITE, {"text": "I may not."}],
+        {
+            "tool_approval_request": lambda d: [verdict(d, False), verdict(d, True)],
+            "result": lambda _: at.close(),
+        },
+    )
+    at.say(words("Write."))
+
+    assert at.run() == 0
+    assert not (tmp_path / "a.txt").exists()
+    (late,) = at.of("error")
+    assert (late["line"], "waits for an answer" in late["reason"]) == (3, True)
+
+
+def test_words_go_into_the_turn_and_behind_it(
+    driver: Callable[..., Driver], tmp_path: Path
+) -> None:
+    """The command goes on when all of it is in the journal."""
+    wait = call("bash", command="until [ -e go ]; do sleep 0.05; done")
+    heard: list[str] = []
+    more = {"type": "queue", "text": "And then?", "client_key": "k"}
+
+    def come(document: Document) -> None:
+        heard.append(document["text"])
+        if document["text"] == "And then?":
+            (tmp_path / "go").touch()
+
+    at = driver(
+        [wait, {"text": "Seen."}, {"text": "Then that."}],
+        {
+            "tool_call": lambda _: [{"type": "steer", "text": "Here."}, more, more],
+            "user_message": come,
+            "result": lambda d: at.close() if d["text"] == "Then that." else None,
+        },
+        "--yolo",
+    )
+    at.say(words("Look."))
+
+    assert at.run() == 0
+    assert heard == ["Look.", "Here.", "And then?"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"\x00\xff\xfe binary", "this is no order"),
+        (b"[" * 100_000, "this is no order"),
+        (
+            b'{"type": "user_message", "text": "' + b"x" * (33 * 2**20) + b'"}',
+            "bytes at most",
+        ),
+        (b'{"type": "continue"}', "nothing to go on with"),
+        (b'{"type": "stop_child"}', "no child is at work"),
+        (b'{"type": "plan_approval", "plan": 3, "approved": true}', "no plan 3"),
+        (b'{"type": "set_agent", "agent": "nobody"}', "nobody"),
+    ],
+    ids=["binary", "deep", "too-long", "continue", "child", "plan", "agent"],
+)
+def test_an_order_that_is_none_costs_nothing_but_a_word(
+    driver: Callable[..., Driver], line: bytes, said: str
+) -> None:
+    at = driver(
+        [{"text": "One."}], {"error": lambda _: words("Hi"), "result": lambda _: at.close()}
+    )
+    at.say(line)
+
+    assert at.run() == 0
+    (error,) = at.of("error")
+    assert (error["line"], said in error["reason"]) == (1, True)
+    assert at.of("result")[0]["text"] == "One."
+
+
+def test_five_megabytes_are_words_like_any_other(driver: Callable[..., Driver]) -> None:
+    at = driver([{"text": "One."}], {"result": lambda _: at.close()})
+    at.say(words("x" * 5_000_000))
+
+    assert at.run() == 0
+    assert len(at.of("user_message")[0]["text"]) == 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("tail", "results", "errors"),
+    [(b'{"type": "user_message", "text": "Hi"}', 1, 0), (b'{"type": "user_mess', 0, 1)],
+)
+def test_the_last_line_may_have_no_end(
+    tmp_path: Path, tail: bytes, results: int, errors: int
+) -> None:
+    line = script(tmp_path, {"text": "One."})
+    with refold(*FORMATS, "--script", line, cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        assert process.stdin
+        process.stdin.write(tail)
+        process.stdin.close()
+        process.stdin = None
+        found, _ = rest(process)
+
+    kinds = [document["type"] for document in found]
+    assert (process.returncode, kinds.count("result"), kinds.count("error")) == (
+        0,
+        results,
+        errors,
+    )
+
+
+def test_a_budget_ends_the_turn_with_its_own_code(driver: Callable[..., Driver]) -> None:
+    look = call("list_files", path=".")
+    at = driver([look, look, {"text": "x"}], {"result": lambda _: at.close()})
+    at.say({"type": "budget", "calls": 1}, words("Look."))
+
+    assert at.run() == 6
+    assert at.of("result")[0]["outcome"] == "budget"
+
+
+def test_a_driver_that_leaves_ends_the_turn_quietly(tmp_path: Path) -> None:
+    line = script(tmp_path, *[call("think", thought="x" * 90_000)] * 4, {"text": "x"})
+    with refold(
+        *FORMATS, "Hi", "--script", line, cwd=tmp_path, stdin=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(10)
+        process.stdout.close()
+        said = process.stderr.read()
+
+        # Stopped, or done before anybody noticed: in any case not well.
+        assert process.wait(30) in (130, 1)
+        assert said == b""

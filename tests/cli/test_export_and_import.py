@@ -1,0 +1,160 @@
+"""`refold sessions export` and `import`: which file, which form, and what is said."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from tests.views.planted import at_home, family
+
+ID = "20260101-000000-abcd"
+Output = pytest.CaptureFixture[str]
+
+
+def exported(capsys: Output, *more: str, code: int = 0) -> str:
+    assert main(["sessions", "export", ID, *more]) == code
+    return capsys.readouterr().out
+
+
+def test_it_is_printed_as_markdown_unless_another_form_is_named(capsys: Output) -> None:
+    family(at_home())
+
+    forms = [
+        exported(capsys, *more) for more in ((), ("--format", "html"), ("--format", "text"))
+    ]
+
+    assert [made.partition("\n")[0] for made in forms] == [
+        "# find the bug",
+        "<!doctype html>",
+        "find the bug",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("a.html", "<!doctype"), ("a.HTM", "<!doctype"), ("a.json", '{"format"'), ("a.txt", "find"), ("a", "# find")],
+)  # fmt: skip
+def test_the_name_of_the_file_says_the_form(
+    capsys: Output, tmp_path: Path, name: str, begins: str
+) -> None:
+    family(at_home())
+
+    assert exported(capsys, "-o", str(tmp_path / name)) == ""
+
+    assert (tmp_path / name).read_text("utf-8").startswith(begins)
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_file_that_is_there_is_left_alone_unless_one_insists(
+    capsys: Output, tmp_path: Path
+) -> None:
+    family(at_home())
+    file = tmp_path / "a.md"
+    file.write_text("mine", "utf-8")
+
+    code = main(["sessions", "export", ID, "-o", str(file)])
+    said, kept = capsys.readouterr().err, file.read_text("utf-8")
+    exported(capsys, "-o", str(file), "--force")
+
+    assert (code, kept) == (1, "mine")
+    assert said == f"refold: {file} is there already: give another name, or --force\n"
+    assert file.read_text("utf-8").startswith("# find the bug")
+    assert os.listdir(tmp_path) == ["a.md"]
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "/proc/none/a.md", "/"])
+def test_a_place_that_takes_nothing_is_told(capsys: Output, where: str) -> None:
+    family(at_home())
+
+    assert main(["sessions", "export", ID, "-o", where]) == 1
+
+    assert where in capsys.readouterr().err
+
+
+def test_children_can_be_left_out(capsys: Output) -> None:
+    family(at_home())
+
+    every = [
+        exported(capsys, "--format", f, "--no-children")
+        for f in ("md", "html", "json", "text")
+    ]
+
+    assert [made.count("Deep.") for made in every] == [0, 0, 0, 0]
+
+
+def test_a_child_alone_can_be_read_but_not_carried(capsys: Output) -> None:
+    family(at_home())
+
+    assert main(["sessions", "export", f"{ID}/child-1", "--format", "json"]) == 1
+    said = capsys.readouterr().err
+    assert main(["sessions", "export", f"{ID}/child-1"]) == 0
+
+    assert f"export {ID} as JSON" in said
+    assert capsys.readouterr().out.startswith("# find it")
+
+
+def test_what_comes_in_is_a_session_like_any_other(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family(at_home())
+    file = tmp_path / "s.json"
+    exported(capsys, "-o", str(file))
+    before = exported(capsys, "--format", "json")
+    os.rename(at_home(), tmp_path / "away")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
+
+    assert main(["sessions", "import", "-"]) == 0
+
+    assert capsys.readouterr().out == f"{ID}: 4 sessions, 59 events\n"
+    assert main(["sessions", "check", ID]) == 0
+    capsys.readouterr()
+    assert exported(capsys, "--format", "json") == before == file.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["nowhere.json"], "nowhere.json cannot be read"),
+        (["."], ". cannot be read"),
+        (["/dev/null"], "/dev/null, line 1: the file is cut off here"),
+        (["/dev/null", "--directory", "nowhere"], "there is no such directory"),
+    ],
+)
+def test_what_is_no_export_is_told_in_one_sentence(
+    capsys: Output, given: list[str], said: str
+) -> None:
+    assert main(["sessions", "import", *given]) == 1
+
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:
+    path = family(at_home())
+    lines = (path / "events.jsonl").read_bytes().split(b"\n")
+    (path / "events.jsonl").write_bytes(b"\n".join([*lines[:6], b"{}", b""]))
+
+    for form in ("md", "html", "json", "text"):
+        assert main(["sessions", "export", ID, "--format", form]) == 1
+        made = capsys.readouterr()
+        assert "find the bug" in made.out
+        assert "not exported: " in made.err
+        assert "line 7" in made.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["md", "json"])
+def test_whoever_stops_reading_ends_it_quietly(form: str) -> None:
+    family(at_home())
+    words = f"{sys.executable} -m refold sessions export {ID} --format {form} | head -c 10"
+
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, timeout=30, check=False
+    )
+
+    assert (len(done.stdout), done.stderr) == (10, b"")

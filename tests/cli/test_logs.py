@@ -1,0 +1,353 @@
+"""The log: short, clean, shared by several processes, and never in anybody's way."""
+
+import json
+import multiprocessing
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.cli.crash import told
+from refold.cli.main import main
+from refold.errors import Overloaded, ProviderError, Refused
+from refold.logs.logbook import LARGEST, Logbook, files
+from refold.logs.reading import Entry, Tail, at_least, entries
+from refold.provider.port import Request
+from refold.provider.retry import Backoff, Patient
+from refold.session.secrets import Masks
+from refold.testing.scripted import ScriptedProvider
+from refold.values.level import Level
+from refold.values.log import Log
+
+
+def book(state: Path, threshold: str = "debug", *secrets: str) -> Logbook:
+    return Logbook(state, threshold, Masks(secrets).mask)  # pyright: ignore[reportArgumentType]
+
+
+def whats(state: Path) -> list[str]:
+    """What was written, without time and process."""
+    return [
+        re.sub(r"\S+ (\S+) \d+ ", r"\1 ", each.text, count=1) for each in entries(state)
+    ]
+
+
+def test_a_line_says_when_how_much_who_where_and_what(tmp_path: Path) -> None:
+    book(tmp_path / "state")("warning", "It rains.", "a-session")
+    book(tmp_path / "state")("info", "Nobody's.")
+
+    text = (tmp_path / "state/refold.log").read_text()
+
+    at = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}"
+    assert re.fullmatch(
+        rf"{at} warning {os.getpid()} a-session It rains\.\n{at} info {os.getpid()} - Nobody's\.\n",
+        text,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("threshold", "kept"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("error", ["error"]),
+        ("off", []),
+    ],
+)
+def test_what_matters_less_is_not_written(
+    tmp_path: Path, threshold: str, kept: list[str]
+) -> None:
+    log = book(tmp_path, threshold)
+    levels: tuple[Level, ...] = ("debug", "info", "warning", "error")
+    for level in levels:
+        log(level, "x")
+
+    assert [each.level for each in entries(tmp_path)] == kept
+    assert (tmp_path / "refold.log").exists() == bool(kept)
+
+
+def test_only_its_person_may_read_it(tmp_path: Path) -> None:
+    book(tmp_path / "a/state")("info", "x")
+
+    modes = [
+        stat.S_IMODE((tmp_path / p).stat().st_mode)
+        for p in ("a", "a/state", "a/state/refold.log")
+    ]
+
+    assert modes == [0o700, 0o700, 0o600]
+
+
+def test_nothing_secret_and_no_order_to_a_screen_is_in_it(tmp_path: Path) -> None:
+    shaped = "sk-ant-" + "x" * 30
+    book(tmp_path, "debug", "my-own-key")(
+        "error", f"\x1b[2Jmy-own-key {shaped}\rgone\nmore"
+    )
+
+    (what,) = whats(tmp_path)
+
+    assert "my-own-key" not in what
+    assert shaped not in what
+    assert "\x1b" not in what
+    assert "\r" not in what
+    assert what.endswith("gone\n    more")
+
+
+def test_it_stays_short_and_loses_the_oldest_first(tmp_path: Path) -> None:
+    log = book(tmp_path)
+    for number in range(5 * LARGEST // 20_000):
+        log("info", f"{number} " + "x" * 19_900)
+
+    kept = [int(each.text.split()[4]) for each in entries(tmp_path)]
+    sizes = [file.stat().st_size for file in files(tmp_path)]
+
+    assert sorted(os.listdir(tmp_path)) == ["refold.log", "refold.log.1", "refold.log.2"]
+    assert max(sizes) <= LARGEST
+    assert kept == list(range(kept[0], 5 * LARGEST // 20_000))
+    assert len(kept) > 2 * LARGEST // 20_000
+
+
+def _write_many(state: Path, who: int) -> None:
+    log = book(state)
+    for number in range(300):
+        log("info", f"{who} {number} " + "x" * 3_000)
+
+
+@pytest.mark.slow
+def test_several_processes_lose_no_line_and_tear_none(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [
+        context.Process(target=_write_many, args=(tmp_path, who)) for who in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+
+    found = [tuple(map(int, each.text.split()[4:6])) for each in entries(tmp_path)]
+
+    assert all(each.text.endswith("x" * 3_000) for each in entries(tmp_path))
+    for who in range(3):
+        numbers = [number for one, number in found if one == who]
+        assert numbers == list(range(numbers[0], 300))
+
+
+@pytest.mark.parametrize("way", ["a file", "a link", "a pipe", "a directory"])
+def test_what_cannot_be_written_stops_nothing(tmp_path: Path, way: str) -> None:
+    state = tmp_path / "state"
+    if way == "a file":
+        state.write_text("")
+    else:
+        state.mkdir()
+        log = state / "refold.log"
+        match way:
+            case "a link":
+                log.symlink_to("/dev/full")
+            case "a pipe":
+                os.mkfifo(log)
+            case _:
+                log.mkdir()
+
+    assert book(state).write("error", "x") is False
+
+
+def test_what_is_added_is_seen_across_files_that_are_put_away(tmp_path: Path) -> None:
+    log, large = book(tmp_path), "x" * 19_000
+    log("info", "before")
+    tail = Tail(tmp_path)
+    seen: list[Entry] = []
+    for number in range(LARGEST // 10_000):
+        log("info", f"{number} {large}")
+        seen += tail.news()
+    tail.close()
+
+    assert [int(each.text.split()[4]) for each in seen] == list(range(LARGEST // 10_000))
+
+
+def test_an_entry_of_several_lines_is_one(tmp_path: Path) -> None:
+    log = book(tmp_path)
+    log("error", "first\nsecond")
+    log("info", "third")
+
+    errors = at_least(entries(tmp_path), "warning")
+
+    assert [each.text.split(" - ")[1] for each in errors] == ["first\n    second"]
+
+
+def test_the_door_shows_the_newest_of_what_matters(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = book(home / "refold")
+    log("info", "one")
+    log("error", "two")
+    log("warning", "three")
+
+    codes = [main(["logs", "-n", "2", "--level", "warning"]), main(["logs", "--path"])]
+
+    out, err = capfd.readouterr()
+    assert (codes, err) == ([0, 0], "")
+    assert re.sub(r"\S+ (\S+) \d+ - ", r"\1 ", out) == (
+        f"error two\nwarning three\n{home}/refold/refold.log\n"
+    )
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (home / "refold").mkdir()
+    os.mkfifo(home / "refold/refold.log")
+
+    assert main(["logs"]) == 0
+    assert capfd.readouterr().err.startswith("refold: there is nothing in ")
+
+
+def test_who_follows_ends_when_nobody_reads_any_more(home: Path) -> None:
+    book(home / "refold")("info", "one")
+
+    following = subprocess.Popen(
+        [sys.executable, "-m", "refold", "logs", "-f"], stdout=subprocess.PIPE
+    )
+    with following:
+        assert following.stdout is not None
+        assert following.stdout.readline().endswith(b" - one\n")
+        following.stdout.close()
+
+        assert following.wait(30) == 1
+
+
+def test_an_empty_log_is_one_sentence(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["logs"]) == 0
+    assert capfd.readouterr() == (
+        "", f"refold: there is nothing in {home}/refold/refold.log\n",
+    )  # fmt: skip
+
+
+# What stands in it. -------------------------------------------------------------------
+
+
+def test_a_start_and_its_end_are_there_with_their_session(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"text": "Good morning."}))
+
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        main(["-p", "hello", "--script", str(script)])
+        main(["-p", "hello", "--script", str(script), "--log-level", "error"])
+
+    (session, other) = sorted(os.listdir(home / "refold/sessions"))
+    lines = [line for line in whats(home / "refold") if not line.startswith("warning")]
+    assert [line.split(" by ")[0] for line in lines] in (
+        [f"info {one} opened in {tmp_path}", f"info {one} left"] for one in (session, other)
+    )
+
+
+def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
+    heard: list[tuple[str, str, str]] = []
+
+    def tell(level: Level, what: str, session: str = "") -> None:
+        heard.append((level, what, session))
+
+    async def at_once(seconds: float) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    def ask(*faults: ProviderError) -> None:
+        inner = ScriptedProvider(*faults, "Yes.")
+        patient = Patient(
+            inner, Backoff(retries=1), sleep=at_once, dice=lambda: 1.0, tell=tell
+        )
+
+        async def all_of_it() -> None:
+            request = Request(Log(), model="big", session="s-1")
+            async for _ in patient.stream(request):
+                pass
+
+        anyio.run(all_of_it)
+
+    ask(Overloaded("busy"))
+    with pytest.raises(Refused):
+        ask(Refused("no such model"))
+
+    assert heard == [
+        ("warning", "big: busy; asked again in 1.0 s", "s-1"),
+        ("error", "big: no such model", "s-1"),
+    ]
+
+
+BROKEN = """
+import sys
+from refold.cli import begin, main
+
+def broken(found):
+    raise ZeroDivisionError(sys.argv[1] + " by nothing\\n\\x1b[2J")
+
+begin.tour = broken
+main.run(sys.argv[2:])
+"""
+
+
+def with_a_mistake_of_ours(words: str, *arguments: str) -> tuple[int, str, str]:
+    """What a person gets from a refold in which a command is broken."""
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, words, *arguments],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
+    home: Path, canary: str
+) -> None:
+    code, out, err = with_a_mistake_of_ours(canary, "tour")
+
+    (what,) = whats(home / "refold")
+    assert (code, out) == (1, "")
+    assert err == (
+        "refold: this is a mistake of refold's own: ZeroDivisionError: [secret] by nothing\\n"
+        f"\\x1b[2J; all of it is in {home}/refold/refold.log\n"
+    )
+    assert what.startswith("error - Traceback (most recent call last):\n")
+    assert canary not in what
+    assert "\x1b" not in what
+
+
+def test_a_mistake_that_is_not_to_be_written_down_is_shown_whole(
+    home: Path, canary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_LOG", "off")
+
+    code, out, err = with_a_mistake_of_ours(canary, "tour")
+
+    assert (code, out) == (1, "")
+    assert err.startswith("Traceback (most recent call last):\n")
+    assert err.endswith("ZeroDivisionError: [secret] by nothing\n\\x1b[2J\n")
+    assert not (home / "refold").exists()
+
+
+@pytest.mark.parametrize("flag", [("--no-session",), ("--log-level", "off")])
+def test_a_start_that_keeps_nothing_writes_no_log(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"text": "Good morning."}))
+    arguments = ("-p", "hello", "--script", str(script), *flag)
+
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        main(arguments)
+    said = told(ZeroDivisionError(), arguments)
+
+    assert said == "ZeroDivisionError"
+    assert not (home / "refold/refold.log").exists()
+    assert (home / "refold").exists() is (flag != ("--no-session",))

@@ -1,0 +1,75 @@
+"""The manual page: all of the command line is in it, and it can be read by what reads such."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from refold.cli.described import described
+from refold.cli.man import page
+from refold.views.command_line import Command, Flag, Value, Word, every
+from refold.views.manual import manual
+from refold.views.result import EXIT_CODES
+
+SHIPPED = Path(__file__).parents[2] / "docs/refold.1"
+
+
+def plain(text: str) -> str:
+    """Without the orders of roff."""
+    found = re.sub(r"\\f[BIR]|\\[&:]", "", text).replace("\\-", "-")
+    return found.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
+
+
+def test_the_page_that_is_shipped_is_this_one() -> None:
+    """`make docs` writes it again."""
+    assert SHIPPED.read_text(encoding="utf-8") == page()
+
+
+def test_its_sections_are_those_of_a_page() -> None:
+    assert re.findall(r"^\.SH (.*)$", page(), re.MULTILINE) == [
+        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "FILES",
+        "ENVIRONMENT", "EXAMPLES",
+    ]  # fmt: skip
+
+
+def test_every_flag_command_and_exit_code_is_in_it() -> None:
+    text, root = plain(page()), described()
+    names = {name for each in every(root) for flag in each.flags for name in flag.names}
+    exits = set(re.findall(r"^\d+$", text, re.MULTILINE))
+
+    assert [each.name for each in every(root) if each.name not in text] == []
+    assert [name for name in sorted(names) if name not in text] == []
+    assert {str(code) for code in EXIT_CODES.values()} <= exits
+
+
+def test_what_is_an_order_of_roff_is_text_in_it() -> None:
+    flag = Flag(("--x",), ".SH BAD\n'br \\fB", Value("X'Y"))
+    root = Command(("refold",), "About.", (flag,), (Word(Value("W")),))
+
+    (after,) = re.findall(r"^\.TP\n(\\fB\\-\\-x.*\n.*)$", manual(root, "1"), re.MULTILINE)
+
+    assert after == "\\fB\\-\\-x\\fR \\fIX\\(aqY\\fR\n\\&.SH BAD \\(aqbr \\efB"
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["mandoc", "-Tlint", "-W", "warning"],
+        ["groff", "-ww", "-man", "-Tutf8"],
+        ["man", "--warnings", "-l", "-"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_who_renders_such_pages_has_nothing_to_complain_about(command: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"optional: {command[0]} is not installed")
+
+    done = subprocess.run(
+        command, input=page(), capture_output=True, text=True, check=False, timeout=60
+    )
+
+    complaints = done.stdout if command[0] == "mandoc" else done.stderr
+    assert (done.returncode, complaints) == (0, "")

@@ -1,0 +1,87 @@
+"""What comes through stdin beside words on the command line, and when it is waited for."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from contract import documents
+from running import LONG, command, script
+
+pytestmark = pytest.mark.slow
+
+
+def shell(here: Path, pipeline: str) -> "subprocess.CompletedProcess[str]":
+    """`refold` stands for it in the words."""
+    script(here, {"text": "Well."})
+    place = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", pipeline], cwd=here, env=place,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+
+STREAM = "refold -p review --script script.jsonl --output-format stream-json"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="only Linux can tell")
+def test_a_program_before_us_in_the_pipe_may_take_its_time(tmp_path: Path) -> None:
+    done = shell(tmp_path, f"(sleep 1.5; echo a diff) | {STREAM}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert documents(done.stdout)[1]["text"] == "review\n\na diff\n"
+
+
+def test_a_pipe_of_whoever_started_us_is_not_waited_for(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    words = ("Hi", "--script", script(tmp_path, {"text": "Hello."}))
+    try:
+        done = subprocess.run(
+            command("-p", *words), stdin=reading, capture_output=True, text=True,
+            cwd=tmp_path, timeout=LONG, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+    assert "nothing came through stdin" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["", "sum it up"])
+def test_a_file_is_read_whole(tmp_path: Path, words: str) -> None:
+    (tmp_path / "task").write_text("one\ntwo\n")
+
+    flags = f"refold -p '{words}'" if words else "refold -p"
+    done = shell(
+        tmp_path, f"{flags} --script script.jsonl --output-format stream-json < task"
+    )
+
+    said = documents(done.stdout)[1]["text"]
+    assert said == (f"{words}\n\none\ntwo\n" if words else "one\ntwo\n")
+
+
+def test_nothing_at_all_is_a_sentence(tmp_path: Path) -> None:
+    done = shell(tmp_path, "refold -p --script script.jsonl")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("refold: nothing to do: give the task as refold -p")
+
+
+def test_its_output_is_piped_on(tmp_path: Path) -> None:
+    if not shutil.which("jq"):
+        pytest.skip("jq is not installed (optional)")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "a.txt").write_text("one\n")
+    subprocess.run(["git", "add", "a.txt"], cwd=tmp_path, check=True)
+    (tmp_path / "a.txt").write_text("two\n")
+
+    done = shell(
+        tmp_path,
+        "git diff | refold -p review --script script.jsonl --output-format json"
+        " | jq -r '.outcome, .text'",
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "answered\nWell.\n", "")

@@ -1,0 +1,357 @@
+"""`refold sessions`: listing, searching, naming and deleting, as a person types it."""
+
+import io
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from refold.cli.main import main
+from refold.config.paths import paths
+from refold.journal.events import SessionResumed
+from refold.journal.home import Home
+from refold.place.checkpoints import Checkpoints, kept_in
+from refold.session.recorder import Recorder
+
+CAPFD = pytest.CaptureFixture[str]
+ID = re.compile(r"\d{8}-\d{6}-\w{4}")
+EVIL = "safe\r\x1b]52;c;YQ==\x07\x9b2J\u202eevil"
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to work in, and nothing on stdin."""
+    found = tmp_path / "work"
+    found.mkdir()
+    monkeypatch.chdir(found)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+
+    def at_once(*_: object) -> tuple[list[object], list[object], list[object]]:
+        return [sys.stdin], [], []
+
+    monkeypatch.setattr("select.select", at_once)
+    return found
+
+
+class Shell:
+    """What each command prints."""
+
+    def __init__(self, capfd: CAPFD) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        self._capfd.readouterr()
+        code = main(words)
+        found = self._capfd.readouterr()
+        return code, found.out, found.err
+
+    def sessions(self, *words: str) -> tuple[int, str, str]:
+        return self("sessions", *words)
+
+    def documents(self, *words: str) -> list[dict[str, Any]]:
+        _, out, _ = self("sessions", *words, "--json")
+        return [json.loads(line) for line in out.splitlines()]
+
+    def said(self, words: str, answer: str = "Done.") -> str:
+        """Have it said in a session of its own. Its id."""
+        script = Path("../script.json")
+        script.write_bytes(msgspec.json.encode({"text": answer}))
+        assert self("-p", words, "--script", str(script))[0] == 0
+        return next(iter(home().sessions())).id
+
+
+@pytest.fixture
+def shell(capfd: CAPFD) -> Shell:
+    return Shell(capfd)
+
+
+def home() -> Home:
+    return Home(paths(os.environ).data / "sessions")
+
+
+def test_sessions_are_listed_with_what_they_are_called(shell: Shell) -> None:
+    first, second = shell.said("mend the roof"), shell.said("paint the door")
+    named = shell.sessions("rename", first, "roof")
+    tagged = shell.sessions("tag", "roof", "+house", "old", "-old")
+
+    _, out, _ = shell.sessions("list")
+
+    assert named == (0, f"{first} is called 'roof'\n", "")
+    assert tagged == (0, "house\n", "")
+    rows = [re.sub(r"  \d{4}-\d\d-\d\d \d\d:\d\d  ", " ", row) for row in out.splitlines()]
+    assert rows == [
+        f"{second} answered     paint the door",
+        f"{first} answered     roof: mend the roof #house",
+    ]
+
+
+def test_a_name_or_a_tag_does_not_make_a_session_the_newest(shell: Shell) -> None:
+    first, second = shell.said("mend the roof"), shell.said("paint the door")
+
+    shell.sessions("rename", first, "roof")
+    shell.sessions("tag", first, "x")
+
+    assert [d["id"] for d in shell.documents("list")] == [second, first]
+    assert shell("context", "--json")[0] == 0
+    assert [d["tags"] for d in shell.documents("list")] == [[], ["x"]]
+
+
+def test_a_session_goes_on_by_its_name(shell: Shell) -> None:
+    first = shell.said("mend the roof")
+    shell.said("paint the door")
+    shell.sessions("rename", first, "roof")
+
+    shell("-p", "and the gutter", "-r", "roo", "--script", "../script.json")
+
+    _, out, _ = shell.sessions("show", "roof")
+    assert "and the gutter" in out
+    assert shell.sessions("rename", "roof", "") == (0, f"{first} has no name\n", "")
+
+
+def test_a_list_can_be_narrowed_and_sorted(shell: Shell, workspace: Path) -> None:
+    first, second = shell.said("mend the roof"), shell.said("a door")
+    shell.sessions("tag", first, "house")
+    elsewhere = workspace / "elsewhere"
+    elsewhere.mkdir()
+    os.chdir(elsewhere)
+
+    there = shell.sessions("list")
+    tagged = shell.documents("list", "--all", "--tag", "house")
+    titles = shell.documents("list", "--all", "--sort", "title", "--limit", "1")
+
+    assert there == (0, "", "no sessions in this directory (--all: in every one)\n")
+    assert [d["id"] for d in tagged] == [first]
+    assert [d["id"] for d in titles] == [second]
+    assert tagged[0]["directory"] == str(workspace)
+
+
+def test_what_was_said_is_found_with_its_place(shell: Shell) -> None:
+    id_ = shell.said("mend foo_bar in the roof", "The roof is mended.")
+
+    code, out, err = shell.sessions("search", "roof", "mended")
+    documents = shell.documents("search", "foo_bar")
+
+    assert (code, err) == (0, "")
+    head, row = out.splitlines()
+    assert head.startswith(id_)
+    assert head.endswith("mend foo_bar in the roof")
+    assert re.fullmatch(r" +\d+  model  The roof is mended\.", row)
+    (found,) = documents
+    assert (found["session"], found["who"], found["title"]) == (
+        id_, "person", "mend foo_bar in the roof",
+    )  # fmt: skip
+    assert [found["text"][a:b] for a, b in found["marked"]] == ["foo_bar"]
+    assert shell.sessions("search", "gutter") == (
+        1, "", "nothing found in this directory (--all: in every one)\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("query", ['"', "*", "-", "\x00", "( OR"])
+def test_a_search_for_signs_is_one_sentence_or_nothing(shell: Shell, query: str) -> None:
+    shell.said("mend the roof")
+
+    code, out, err = shell.sessions("search", "--all", "--", query)
+
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+
+
+def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
+    id_ = shell.said(f"{EVIL} roof")
+    shell.sessions("tag", id_, "x")
+
+    out = "".join(
+        shell.sessions(*words)[1]
+        for words in (["list"], ["list", "--all"], ["search", "roof"])
+    )
+
+    assert r"safe \x1b]52" in out
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out) == []
+    assert shell.sessions("rename", id_, EVIL)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["rename", "ID", "--", "-x"], "'-x' is no name: with - begins a flag"),
+        (["rename", "ID", "last"], "'last' is no name"),
+        (
+            ["rename", "ID", "a/child-1"],
+            "'a/child-1' is no name: /child-1 stands for a child",
+        ),
+        (["rename", "ID", "x" * 81], "is no name: it has 81 characters"),
+        (["rename", "ID", "a\nb"], r"'a\nb' is no name: it holds characters that nobody"),
+        (["tag", "ID", "+"], "'+' is no tag: give +TAG or -TAG"),
+        (["tag", "ID", "a b"], "'a b' is no tag"),
+        (["tag", "ID", "-gone"], "there is no tag 'gone' to take away (there are: none)"),
+        (["tag", "ID", *(f"t{n}" for n in range(21))], "at most 20 tags, not 21"),
+        (["delete", "ID", "nobody"], "there is no session 'nobody'"),
+        (["list", "--limit", "0"], "'0' is no number of sessions: 1 or more"),
+        (["rename", "ID/child-1", "x"], "has no child 'child-1'"),
+    ],
+)
+def test_what_makes_no_sense_is_told_and_changes_nothing(
+    shell: Shell, words: list[str], told: str
+) -> None:
+    id_ = shell.said("mend the roof")
+    before = home().path(id_).joinpath("events.jsonl").read_bytes()
+
+    code, out, err = shell.sessions(*(word.replace("ID", id_) for word in words))
+
+    assert (code, out) == (1, "")
+    assert told in err
+    assert home().path(id_).joinpath("events.jsonl").read_bytes() == before
+
+
+def test_deleting_without_a_person_needs_a_yes(shell: Shell) -> None:
+    id_ = shell.said("mend the roof")
+
+    refused = shell.sessions("delete", id_)
+    there = home().path(id_).exists()
+    code, out, _ = shell.sessions("delete", id_, "--yes")
+
+    assert refused[0] == 1
+    assert refused[2] == (
+        "refold: nobody is here to be asked: say --yes to delete without asking\n"
+    )
+    assert there
+    assert code == 0
+    assert re.fullmatch(
+        rf"{id_}  [\d.]+ kB  mend the roof\nDeleted: 1 session, [\d.]+ kB\.\n", out
+    )
+    assert not home().path(id_).exists()
+    assert shell.sessions("search", "--all", "roof")[0] == 1
+
+
+def test_a_session_that_is_open_is_neither_deleted_nor_renamed(shell: Shell) -> None:
+    id_ = shell.said("mend the roof")
+
+    async def meanwhile(*words: str) -> tuple[int, str, str]:
+        store = home().store(id_)
+        await store.lease()
+        try:
+            return await anyio.to_thread.run_sync(lambda: shell.sessions(*words))
+        finally:
+            await store.release()
+
+    deleted = anyio.run(meanwhile, "delete", id_, "--yes")
+    renamed = anyio.run(meanwhile, "rename", id_, "roof")
+
+    assert deleted == (
+        1, "",
+        f"refold: the session {id_} is open in another process: leave it there first\n",
+    )  # fmt: skip
+    assert renamed[0] == 1
+    assert "is being written by process" in renamed[2]
+
+
+def test_snapshots_of_files_go_with_the_last_session_of_their_workspace(
+    shell: Shell, workspace: Path
+) -> None:
+    first, second = shell.said("mend the roof"), shell.said("paint the door")
+    store = paths(os.environ).data / "checkpoints"
+    (workspace / "a.txt").write_text("one")
+    for id_ in (first, second):
+        anyio.run(Checkpoints([workspace], store, os.environ, id_).taken)
+    there = kept_in(store, os.path.realpath(workspace))
+
+    shell.sessions("delete", first, "--yes")
+    between = sorted(os.listdir(there / "sessions"))
+    _, out, _ = shell.sessions("delete", second, "--yes")
+
+    assert between == [second]
+    assert ", and its snapshots of files  paint the door" in out
+    assert not there.exists()
+
+
+def test_snapshots_stay_for_a_session_that_has_gone_on_elsewhere(
+    shell: Shell, workspace: Path, tmp_path: Path
+) -> None:
+    moved, last = shell.said("mend the roof"), shell.said("paint the door")
+    store = paths(os.environ).data / "checkpoints"
+    for id_ in (moved, last):
+        anyio.run(Checkpoints([workspace], store, os.environ, id_).taken)
+    anyio.run(_goes_on_in, moved, tmp_path)
+
+    shell.sessions("delete", last, "--yes")
+
+    there = kept_in(store, os.path.realpath(workspace))
+    assert os.listdir(there / "sessions") == [moved]
+    assert (there / "objects").is_dir()
+
+
+def test_snapshots_stay_where_a_session_that_cannot_be_read_may_need_them(
+    shell: Shell, workspace: Path
+) -> None:
+    damaged, last = shell.said("mend the roof"), shell.said("paint the door")
+    store = paths(os.environ).data / "checkpoints"
+    anyio.run(Checkpoints([workspace], store, os.environ, last).taken)
+    journal = home().path(damaged) / "events.jsonl"
+    journal.write_bytes(b"?" + journal.read_bytes())
+
+    shell.sessions("delete", last, "--yes")
+
+    there = kept_in(store, os.path.realpath(workspace))
+    assert os.listdir(there / "sessions") == []
+    assert (there / "objects").is_dir()
+
+
+def test_what_was_deleted_before_one_that_cannot_be_is_told(shell: Shell) -> None:
+    gone, stuck = shell.said("mend the roof"), shell.said("paint the door")
+    elsewhere = home().path(stuck).rename(home().root.parent / "elsewhere")
+    home().path(stuck).symlink_to(elsewhere)
+
+    code, out, err = shell.sessions("delete", gone, stuck, "--yes")
+
+    assert code == 1
+    assert re.search(r"Deleted: 1 session, [\d.]+ kB\.\n$", out)
+    assert f"{stuck} is a link to {elsewhere}" in err
+    assert [document["id"] for document in shell.documents("list")] == [stuck]
+
+
+async def _goes_on_in(id_: str, directory: Path) -> None:
+    record = Recorder(home().store(id_))
+    await record.open()
+    await record(SessionResumed("0.1.0", directory=str(directory)))
+    await record.close()
+
+
+def test_the_catalogue_is_made_anew_when_it_is_asked_for(shell: Shell) -> None:
+    shell.said("mend the roof")
+    before = shell.documents("list")
+
+    code, out, _ = shell.sessions("reindex")
+    (built,) = shell.documents("reindex")
+
+    assert code == 0
+    assert re.fullmatch(r"1 session, 2 messages, [\d.]+ s, [\d.]+ kB\n", out)
+    assert (built["sessions"], built["messages"]) == (1, 2)
+    assert shell.documents("list") == before
+
+
+@pytest.mark.slow
+def test_resuming_nobody_in_particular_names_the_newest(shell: Shell) -> None:
+    nothing = shell("-r")
+    ids = [shell.said(f"say {n}") for n in range(6)]
+
+    code, out, err = shell("-p", "-r")
+
+    assert nothing[2].startswith("refold: no session was started in")
+    assert (code, out) == (1, "")
+    assert err == "refold: -r needs to know which session; the newest here are\n" + "".join(
+        f"  {id_} ('say {5 - n}')\n" for n, id_ in enumerate(reversed(ids[1:]))
+    )
+
+
+@pytest.mark.parametrize("what", ["list", "search", "reindex", "delete", "rename", "tag"])
+def test_each_command_explains_itself(shell: Shell, what: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        shell.sessions(what, "--help")
+
+    assert left.value.code == 0

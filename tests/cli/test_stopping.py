@@ -1,0 +1,209 @@
+"""Signals to a task without a terminal: it ends as interrupted, says so, and soon."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import documents
+from running import SIGNALS, call, command, gone, refold, rest, script, until
+
+from refold.cli.stopping import Stops
+
+STREAM = ("--output-format", "stream-json", "--include-partial-messages")
+pytestmark = pytest.mark.slow
+
+
+def waiting(here: Path, seconds: str) -> str:
+    """A script whose command runs that long; the number tells its processes apart."""
+    return script(here, call("bash", command=f"echo begun; sleep {seconds}"), {"text": "x"})
+
+
+def is_(kind: str) -> Any:
+    return lambda document: document["type"] == kind
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("format_", ["text", "json", "stream-json"])
+def test_a_turn_ends_as_interrupted_with_its_command(
+    tmp_path: Path, number: signal.Signals, format_: str
+) -> None:
+    seconds = f"7{number:03}{len(format_):02}"
+    watch = tmp_path / "begun"
+    line = call("bash", command=f"touch begun; sleep {seconds}")
+    flags = ("--yolo", "--output-format", format_)
+    with refold(
+        "-p", "Hi", "--script", script(tmp_path, line), *flags, cwd=tmp_path
+    ) as process:
+        while not watch.exists():
+            assert process.poll() is None
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert gone(f"sleep\0{seconds}")
+    if format_ == "text":
+        assert (out, err.decode()) == (
+            b"",
+            f"refold: interrupted: stopped by {number.name}\n",
+        )
+        return
+    last = documents(out.decode())[-1]
+    assert (last["type"], last["outcome"]) == ("result", "interrupted")
+    assert last["reason"] == f"stopped by {number.name}"
+
+
+def test_what_was_stopped_is_recorded_and_can_go_on(tmp_path: Path) -> None:
+    line = waiting(tmp_path, "7200")
+    with refold("-p", "Hi", "--script", line, "--yolo", *STREAM, cwd=tmp_path) as process:
+        until(process, is_("tool_progress"))
+        process.send_signal(signal.SIGTERM)
+        rest(process)
+    again = script(tmp_path, {"text": "On it goes."}, name="again.jsonl")
+
+    done = subprocess.run(
+        command("-p", "-c", "--script", again), cwd=tmp_path, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    shown = subprocess.run(
+        command("sessions", "show", "last", "--json"), cwd=tmp_path, capture_output=True,
+        text=True, check=True,
+    ).stdout  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (0, "On it goes.\n")
+    ends = [
+        d["outcome"] for d in map(json.loads, shown.splitlines()) if d["type"] == "turn_end"
+    ]
+    assert ends == ["interrupted", "answered"]
+
+
+def test_the_second_signal_waits_for_nothing(tmp_path: Path) -> None:
+    line = script(tmp_path, {"text": "slow", "pause": 60})
+    with refold("-p", "Hi", "--script", line, *STREAM, cwd=tmp_path) as process:
+        until(process, is_("turn_start"))
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        found, _ = rest(process)
+
+    assert (process.returncode, found[-1]["outcome"]) == (130, "interrupted")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_start_is_stopped_with_a_result_of_no_session(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Words are still to come through stdin: nothing has begun."""
+    pipe = {"stdin": subprocess.PIPE}
+    with refold("-p", "--output-format", "json", cwd=tmp_path, **pipe) as process:
+        while not is_waiting(process.pid):
+            assert process.poll() is None
+        process.send_signal(number)
+        found, err = rest(process)
+
+    assert (process.returncode, len(found), err) == (130, 1, "")
+    assert (found[0]["outcome"], found[0]["session_id"]) == ("interrupted", "")
+    assert found[0]["reason"] == f"stopped by {number.name}"
+
+
+def is_waiting(process: int) -> bool:
+    """Does it read stdin, as far as can be seen? Then nothing is loaded any more."""
+    try:
+        return Path(f"/proc/{process}/wchan").read_text() in ("pipe_read", "anon_pipe_read")
+    except OSError:
+        return True
+
+
+def test_what_is_noted_before_anybody_listens_is_not_lost() -> None:
+    stops = Stops()
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    try:
+        stops.listen()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
+            stops.aloud()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def test_nohup_holds(tmp_path: Path) -> None:
+    line = script(
+        tmp_path, call("bash", command="touch begun; sleep 0.5"), {"text": "Done."}
+    )
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    ignoring += "os.execv(sys.argv[1], sys.argv[1:])"
+    words = command("-p", "Hi", "--script", line, "--yolo")
+    with subprocess.Popen(
+        [sys.executable, "-c", ignoring, *words], cwd=tmp_path, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=30)
+
+    assert (process.returncode, out) == (0, "Done.\n")
+
+
+@pytest.mark.parametrize("format_", ["text", "json", "stream-json"])
+def test_a_reader_that_reads_nothing_does_not_hold_it_up(
+    tmp_path: Path, format_: str
+) -> None:
+    line = script(tmp_path, {"text": "x" * 90_000})
+    flags = ("--output-format", format_, "--script", line)
+    with refold("-p", "Hi", *flags, cwd=tmp_path) as process:
+        assert process.stdout
+        process.stdout.read(1)  # it writes by now, and more than goes into a pipe
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(30) == 130
+
+
+COMPACT = ("--input-format", "stream-json", "--output-format", "stream-json")
+
+
+def test_a_program_that_is_to_judge_a_call_gets_the_result_all_the_same(
+    tmp_path: Path,
+) -> None:
+    line = script(tmp_path, call("write_file", path="a", content="x"), {"text": "x"})
+    pipe = {"stdin": subprocess.PIPE}
+    with refold(*COMPACT, "Write", "--script", line, cwd=tmp_path, **pipe) as process:
+        until(process, is_("tool_approval_request"))
+        process.send_signal(signal.SIGHUP)
+        found, _ = rest(process)
+
+    assert (process.returncode, found[-1]["type"]) == (130, "result")
+    assert (found[-1]["outcome"], (tmp_path / "a").exists()) == ("interrupted", False)
+
+
+def test_a_summary_that_is_being_made_is_left(tmp_path: Path) -> None:
+    """Between two turns: the last word is a result there, too."""
+    line = script(tmp_path, {"text": "One."}, {"text": "In short", "pause": 60})
+    pipe = {"stdin": subprocess.PIPE}
+    with refold(*COMPACT, "Hi", "--script", line, cwd=tmp_path, **pipe) as process:
+        until(process, is_("result"))
+        assert process.stdin
+        process.stdin.write(b'{"type": "compact"}\nno order\n')
+        process.stdin.flush()
+        until(process, is_("error"))  # the first order was taken by then
+        process.send_signal(signal.SIGTERM)
+        found, _ = rest(process)
+
+    assert process.returncode == 130
+    assert (found[-1]["type"], found[-1]["outcome"]) == ("result", "interrupted")
+    assert found[-1]["reason"] == "stopped by SIGTERM"
+
+
+def test_a_stop_before_the_first_order_has_a_result_too(tmp_path: Path) -> None:
+    pipe = {"stdin": subprocess.PIPE}
+    line = script(tmp_path, {"text": "One."})
+    with refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:
+        until(process, is_("system"))
+        process.send_signal(signal.SIGINT)
+        found, _ = rest(process)
+
+    assert (process.returncode, [d["outcome"] for d in found]) == (130, ["interrupted"])

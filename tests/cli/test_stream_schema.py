@@ -1,0 +1,197 @@
+"""The published schema: what it says is what is written, taken and shown in the docs."""
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from contract import conforming
+from jsonschema import Draft202012Validator, ValidationError
+from msgspec import Raw
+
+from refold.cli.main import main
+from refold.cli.schema import SCHEMAS, schema_text
+from refold.journal.below import (
+    CallMade,
+    ChildAnswered,
+    ChildAsks,
+    ChildBorn,
+    ChildEnded,
+    ChildGranted,
+    ChildStopped,
+    Forked,
+    Handed,
+    VariablesKept,
+    VariablesRestored,
+)
+from refold.journal.events import (
+    AgentChosen,
+    Answered,
+    BudgetSet,
+    Checkpointed,
+    CompactAsked,
+    Compacted,
+    Distilled,
+    EffortChosen,
+    Ended,
+    Entry,
+    Event,
+    FilesFound,
+    FilesRestored,
+    Imported,
+    Judged,
+    Mended,
+    ModeChanged,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    PlanAnswered,
+    Rejected,
+    Reserved,
+    Said,
+    Settled,
+    StepsSet,
+    Stopped,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import View
+from refold.journal.frame import Frame
+from refold.values.asked import Asking, Option
+from refold.values.budget import Budget
+from refold.values.control import EnterPlan, PlanReady, Todos
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
+from refold.values.messages import Image, Message, Text, Thinking, ToolCall
+from refold.values.shown import Diff
+from refold.values.todos import Todo
+from refold.views import stream, stream_below
+from refold.views.result import result
+
+ROOT = Path(__file__).parents[2]
+CALL = ToolCall("c1", "bash", Raw(b'{"command": "ls"}'))
+EVENTS: tuple[Event, ...] = (
+    Said("Hi", pictures=(Image("b" * 64, "image/png", "a.png"),)), TurnStarted(1),
+    ModelAnswered(Message("assistant", (Thinking("Hm"), Text("Well"), CALL))),
+    ModelFailed("no line", "Unreachable"), Rejected(("no JSON",)), Stopped("stop"),
+    TurnEnded("answered"), Judged("c1", "allow", "bash", "so"), Judged("c1", "ask", hash="h"),
+    Answered("c1", False, "no"), Ended("c1", "done", "a", shown=(Diff("a", "changed", "+"),)),
+    ModeChanged("plan"), Ended("c1", "done", "", control=EnterPlan()), ModelChosen("p/m"),
+    EffortChosen("high"), Mended("half a line"),
+    Ended("c1", "done", "", control=PlanReady("T", "1.")), PlanAnswered(4, True, "2."),
+    PlanAnswered(4, False), Checkpointed((("/a", "t"),), ("big",), (("/a/b", "created"),)),
+    FilesRestored(3, 4, 2), Ended("c1", "done", "", control=Todos((Todo("look"),))),
+    CompactAsked("full", "names"), Compacted("trim", "no model"), FilesFound((("/a", "deleted"),)),
+    AgentChosen("plan"), BudgetSet(Budget(1.0)), StepsSet(9), StepsSet(), Reserved("summary", "p/m", None, 9),
+    Settled(3, None, "p/m", None, "no line"), Distilled(5, 2, "p/m"),
+    ChildBorn("child-1", "c1", "code", "Do it."), ChildEnded("child-1", "answered", "done"),
+    ChildGranted("child-1", Budget(1.0)), ChildStopped("child-1", "no"),
+    ChildAnswered("child-1/c7", True), ChildAnswered("child-1/c7", False, gone=True),
+    ChildAsks("child-1/c7", "child-1", "code", CALL, "no rule", "h"),
+    CallMade(CALL, "c0"), Handed("v", "b" * 64, (("/a", "h"),)), Forked("other", 4),
+    Imported("other", "mine", "/a"), VariablesKept("b", "", (("x", "int"),), (("f", "open"),)),
+    VariablesRestored("b", "", (("x", "int"),), ()),
+)  # fmt: skip
+LIVE: tuple[Live, ...] = (
+    TextCame("a"), ThinkingCame("b"), CallComing("bash"), Progress("c1", "x"),
+    Waiting(0.5, "busy"), Within("child-1", TextCame("a")),
+    ChildMoved("child-1", "code", "Do it", 1, 20, None, "reads"),
+)  # fmt: skip
+
+
+def written() -> list[dict[str, Any]]:
+    """A document of every type, as it goes over the wire."""
+    news = [Frame(7, 0, Entry(7, event)) for event in EVENTS]
+    news += [Frame(7, n, live) for n, live in enumerate(LIVE, 1)]
+    found = [each for frame in news for each in stream.documents(frame, live=True)]
+    asks = Judged("c1", "ask", hash="h")
+    found += [
+        stream.init(View(), "id", "0.1.0"),
+        {"seq": 1, **stream.approval_request(asks, CALL, "bash(ls)")},
+        {"seq": 1, **stream.question(asks, [Asking("Which?", [Option("red")])])},
+        {"type": "error", "kind": "BadInput", "line": 3, "reason": "no order"},
+        result(View(), "id", 0.1) | {"outcome": "failed"},
+    ]
+    return [msgspec.json.decode(msgspec.json.encode(each)) for each in found]
+
+
+@pytest.mark.parametrize("document", written(), ids=lambda d: d["type"])
+def test_a_document_is_as_the_schema_says(document: dict[str, Any]) -> None:
+    conforming(document)
+
+
+def test_the_schema_knows_every_type_that_is_written_and_no_other() -> None:
+    schema = json.loads(schema_text("stream"))
+    named = {
+        value
+        for each in schema["oneOf"]
+        for value in schema["$defs"][each["$ref"].rpartition("/")[2]]["properties"]["type"][
+            "enum"
+        ]
+    }
+    source = inspect.getsource(stream) + inspect.getsource(stream_below)
+    told = set(re.findall(r'"type": "([a-z_]+)"', source))
+
+    assert named >= told
+    assert named == {each["type"] for each in written()}
+
+
+@pytest.mark.parametrize("which", SCHEMAS)
+def test_the_file_in_docs_is_what_the_command_prints(
+    which: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`make docs` writes it again."""
+    assert main(["schema", which]) == 0
+
+    printed = capfd.readouterr().out
+    assert printed == (ROOT / f"docs/schema/{which}.json").read_text(encoding="utf-8")
+    Draft202012Validator.check_schema(json.loads(printed))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"type": "user_message", "text": "Hi", "when": "now"},
+        {
+            "type": "tool_approval_response",
+            "call_id": "c",
+            "allowed": False,
+            "reason": "no",
+        },
+        {"type": "question_response", "call_id": "c", "answers": ["red", ""]},
+        {"type": "budget", "dollars": None, "calls": 3},
+        {"type": "user", "message": {"role": "user", "content": "Hi"}},
+    ],
+)
+def test_an_order_that_is_taken_is_as_the_schema_says(order: dict[str, Any]) -> None:
+    from refold.cli.orders import order_in
+
+    order_in(msgspec.json.encode(order))
+    Draft202012Validator(json.loads(schema_text("orders"))).validate(order)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"type": "user_message"},
+        {"type": "user_message", "text": "Hi", "at_when": "now"},
+        {"type": "shout", "text": "Hi"},
+        {"type": "budget", "dollars": 0},
+    ],
+)
+def test_an_order_that_is_refused_is_none_by_the_schema_either(
+    order: dict[str, Any],
+) -> None:
+    with pytest.raises(ValidationError):
+        Draft202012Validator(json.loads(schema_text("orders"))).validate(order)

@@ -1,0 +1,201 @@
+"""A session that is taken up: what it has of before, what is gone, and what is said of that."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from anyio.from_thread import start_blocking_portal
+from contract import documents
+
+from refold.cli.main import main
+from refold.journal.home import Home
+from refold.session.recorder import Recorder
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to work in, and nothing on stdin."""
+    found = tmp_path / "here"
+    found.mkdir()
+    monkeypatch.chdir(found)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
+    (tmp_path / "script.jsonl").write_bytes(b'{"text": "Hello."}')
+    return found
+
+
+def say(here: Path, *flags: str, text: str = "Hi", answers: Any = None) -> int:
+    path = here.parent / "script.jsonl"
+    if answers:
+        path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in answers))
+    return main(["-p", text, "--script", str(path), *flags])
+
+
+def the_session() -> Path:
+    (found,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*")
+    return found
+
+
+def events(kind: str) -> list[dict[str, Any]]:
+    lines = (the_session() / "events.jsonl").read_text().splitlines()
+    return [found["data"] for found in map(json.loads, lines) if found["kind"] == kind]
+
+
+def test_it_goes_on_where_it_was_with_the_directories_it_had(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more, other = tmp_path / "more", tmp_path / "other"
+    more.mkdir()
+    other.mkdir()
+    say(here, "--add-dir", str(more))
+    monkeypatch.chdir(other)
+    write = {"calls": [{"tool": "write_file", "arguments": {
+        "path": str(more / "a.txt"), "content": "x"}}]}  # fmt: skip
+
+    flags = ("-r", the_session().name, "--permission-mode", "accept-edits")
+    code = say(here, *flags, answers=[write, {"text": "Done."}])
+
+    assert (code, (more / "a.txt").read_text()) == (0, "x")
+    assert events("SessionStarted")[0]["roots"] == [str(more)]
+    assert [(e["directory"], e["roots"]) for e in events("SessionResumed")] == [
+        ("", [str(more)])
+    ]
+
+
+def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    more = tmp_path / "more"
+    more.mkdir()
+    say(here, "--add-dir", str(more))
+    more.rmdir()
+    here.rename(tmp_path / "renamed")
+    monkeypatch.chdir(tmp_path / "renamed")
+    capfd.readouterr()
+
+    pwd = {"calls": [{"tool": "bash", "arguments": {"command": "pwd > where"}}]}
+    code = say(here, "-r", the_session().name, "--yolo", answers=[pwd, {"text": "Done."}])
+
+    new = str(tmp_path / "renamed")
+    assert code == 0
+    assert capfd.readouterr().err.splitlines() == [
+        f"refold: {here}, where this session worked, is gone: it goes on in {new}",
+        f"refold: {more} belonged to this session and is gone: it goes on without",
+    ]
+    assert (tmp_path / "renamed/where").read_text().strip() == new
+    assert [(e["directory"], e["roots"]) for e in events("SessionResumed")] == [(new, [])]
+    # It belongs here from now on.
+    assert say(here, "-c") == 0
+
+
+def test_that_everything_runs_unasked_is_never_taken_over(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    say(here, "--yolo")
+    touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
+    capfd.readouterr()
+
+    say(here, "-c", "--output-format", "json", answers=[touch, {"text": "I may not."}])
+    out, err = capfd.readouterr()
+    say(here, "-c", answers=[{"text": "Hello."}])
+    again = capfd.readouterr().err
+
+    assert [d["tool"] for d in documents(out)[0]["denials"]] == ["bash"]
+    assert not (here / "a").exists()
+    assert err.splitlines()[0] == (
+        "refold: everything ran unasked in this session (bypass); it does not any more, "
+        "unless --yolo is given again"
+    )
+    assert again == ""
+
+
+def test_a_mode_that_is_given_again_needs_no_word(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    say(here, "--yolo")
+    touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
+    capfd.readouterr()
+
+    say(here, "-c", "--yolo", answers=[touch, {"text": "Done."}])
+
+    assert (capfd.readouterr().err, (here / "a").exists()) == ("", True)
+
+
+def test_a_model_that_cannot_be_asked_any_more_is_replaced_and_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
+    main(["-p", "Hi", "-m", "openai/gpt-4o", "--timeout", "0.05"])
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:9")
+    capfd.readouterr()
+
+    none = main(["-p", "Again", "-c"])
+    without = capfd.readouterr().err
+    monkeypatch.setenv("REFOLD_MODELS__MAIN", "ollama/llama4")
+    main(["-p", "Again", "-c", "--timeout", "0.05"])
+    told = capfd.readouterr().err.splitlines()
+    main(["-p", "Again", "-c", "--timeout", "0.05"])
+    later = capfd.readouterr().err
+
+    assert (none, "there is no key for OpenAI" in without) == (1, True)
+    assert told[0].startswith(
+        "refold: openai/gpt-4o, the model of this session, cannot be asked: there is no key"
+    )
+    assert told[0].endswith(". Now it is ollama/llama4")
+    assert [e["model"] for e in events("ModelChosen")] == ["ollama/llama4"]
+    assert "openai/gpt-4o, the model" not in later
+
+
+def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(os.environ["REFOLD_HOME"], "agents")
+    folder.mkdir(parents=True)
+    (folder / "poet.md").write_text(
+        "---\nname: poet\ndescription: rhymes\n---\nYou rhyme.\n"
+    )
+    with monkeypatch.context() as then:
+        then.setattr("refold.kin.__version__", "0.0.9")
+        assert say(here, "--agent", "poet") == 0
+    (folder / "poet.md").unlink()
+    capfd.readouterr()
+
+    assert say(here, "-c") == 0
+
+    err = capfd.readouterr().err
+    assert (
+        "the agent 'poet' of this session is not there any more: main works instead" in err
+    )
+    assert "since this session was left: refold 0.0.9, now " in err
+
+
+def test_one_that_is_being_written_names_who_writes_and_can_be_forked(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    say(here)
+    session = the_session()
+
+    with start_blocking_portal() as other:  # who writes need not be another process
+        record = Recorder(Home(session.parent).store(session.name))
+        other.call(record.open)
+        capfd.readouterr()
+
+        codes = say(here, "-c", "--output-format", "json"), say(here, "-c", "--fork")
+
+        other.call(record.close)
+    assert codes == (1, 0)
+    out, err = capfd.readouterr()
+    failed, answer = out.splitlines()
+    (document,) = documents(failed + "\n")
+    assert f"is being written by process {os.getpid()} on " in document["reason"]
+    assert answer == "Hello."
+    assert f"forked from {session.name} at event" in err

@@ -1,0 +1,107 @@
+"""A session whose first words are long gets a title when it has been left."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold import Agent
+from refold.cli.finishing import opened
+from refold.cli.titling import find_title, title_in
+from refold.engine.world import Aide
+from refold.journal import codec
+from refold.journal.events import Reserved, Settled
+from refold.journal.home import Home
+from refold.journal.naming import Titled
+from refold.session.naming import rename
+from refold.session.recorder import Recorder
+from refold.testing.scripted import Reply, ScriptedProvider
+from refold.values.usage import Usage
+
+LONG = "Please look into why the gutter of the northern roof drips whenever it rains. " * 40
+
+
+def titled(
+    place: Path, words: str, *answers: str, name: str = "", **env: str
+) -> tuple[list[str], ScriptedProvider, list[type]]:
+    """Have a session with these words, leave it, and look for a title as often as that.
+
+    What was found each time, who was asked, and the kinds of events that came of it.
+    """
+    provider = ScriptedProvider(Reply(answers[0], usage=Usage(fresh=9)))
+
+    async def doing() -> list[str]:
+        async with Agent(
+            directory=place, provider=ScriptedProvider("Mended.")
+        ).session() as s:
+            await s.run(words)
+            id_ = s.id
+        app, _ = opened(place, {**os.environ, **env})
+        if name:
+            record = Recorder(app.home.store(id_))
+            await rename(record, name)
+            await record.close()
+        before = [each.changed for each in app.home.sessions()]
+        aide = Aide(provider, "mine/small", 0)
+        found = [await find_title(app, id_, lambda _: aide) for _ in answers]
+        assert [each.changed for each in app.home.sessions()] == before
+        await app.aclose()
+        return found
+
+    found = anyio.run(doing)
+    home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    (card,) = home.catalogue().cards()
+    written = (home.path(card.id) / "events.jsonl").read_bytes().split(b"\n")[:-1]
+    kinds = [type(entry.event) for entry, _ in codec.decode(written)]
+    assert card.about.title == (found[0] or " ".join(words.split())[:60])
+    return found, provider, [kind for kind in kinds if kind in (Reserved, Settled, Titled)]
+
+
+def test_a_title_is_found_once_and_paid_for(tmp_path: Path) -> None:
+    found, provider, kinds = titled(tmp_path, LONG, '"The dripping gutter."\n', "Another")
+
+    assert found == ["The dripping gutter", ""]
+    assert kinds == [Reserved, Settled, Titled]
+    (asked,) = provider.heard
+    assert asked.model == "small"
+    assert len(asked.messages[0].message.text) < 3_000
+    assert "Mended." in asked.messages[0].message.text
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ("Mend the gutter", {}),
+        (LONG, {"name": "gutter"}),
+        (LONG, {"REFOLD_TITLES": "false"}),
+    ],
+    ids=["short", "named", "switched off"],
+)
+def test_nobody_is_asked_where_no_title_is_wanted(
+    tmp_path: Path, words: str, more: dict[str, str]
+) -> None:
+    found, provider, kinds = titled(tmp_path, words, "A title", **more)
+
+    assert (found, provider.heard, kinds) == ([""], [], [])
+
+
+def test_a_session_of_which_nothing_is_left_has_none(tmp_path: Path) -> None:
+    app, _ = opened(tmp_path, os.environ)
+
+    assert anyio.run(find_title, app, "20260101-000000-aaaa", lambda _: None) == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ("\n\n# **The dripping gutter**\nIt is about", "The dripping gutter"),
+        ("„Die Rinne“", "Die Rinne"),
+        ("\x1b[2J\u202egutter", "[2Jgutter"),
+        ("x" * 300, "x" * 60),
+        ("  \n\t", ""),
+        ("```\n```", ""),
+    ],
+)
+def test_of_an_answer_one_line_becomes_the_title(answer: str, title: str) -> None:
+    assert title_in(answer) == title

@@ -1,0 +1,167 @@
+"""--worktree: a session works in a git working tree of its own, beside the repository."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from running import call
+
+from refold.cli.main import main
+from refold.config.folders import Folders
+from refold.config.paths import paths
+from refold.config.project import project
+
+pytestmark = pytest.mark.slow
+WHERE = call("bash", command="pwd > where; cat where")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    own = ("-c", "user.name=n", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    return subprocess.run(
+        ["git", *own, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, to stand in, and nothing on stdin."""
+    found = tmp_path / "project"
+    (found / "sub").mkdir(parents=True)
+    (found / "a.txt").write_text("one\n")
+    (found / "sub/b.txt").write_text("two\n")
+    git(found, "init", "-q", "-b", "trunk")
+    git(found, "add", ".")
+    git(found, "commit", "-qm", "one")
+    monkeypatch.chdir(found)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
+    return found
+
+
+def task(repository: Path, *flags: str, does: object = None) -> int:
+    path = repository.parent / "script.jsonl"
+    lines = ([does] if does else []) + [{"text": "Done."}]
+    path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in lines))
+    return main(["-p", "Go", "--yolo", "--script", str(path), *flags])
+
+
+def test_it_works_there_and_what_it_did_stays(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = task(repository, "-w", "paint", does=WHERE)
+
+    tree = repository.parent / "project-paint"
+    assert (code, (tree / "where").read_text().strip()) == (0, str(tree))
+    assert not (repository / "where").exists()
+    assert git(tree, "branch", "--show-current") == "refold/paint"
+    assert git(repository, "branch", "--show-current") == "trunk"
+    out, err = capfd.readouterr()
+    assert (out, err.splitlines()) == ("Done.\n", [
+        f"refold: works in {tree}, on the branch refold/paint",
+        f"refold: the work is in {tree}, on the branch refold/paint",
+    ])  # fmt: skip
+
+
+def test_one_in_which_nothing_was_done_is_taken_away(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = task(repository, "-w", does=call("bash", command="cat a.txt"))
+
+    assert (code, [each.name for each in repository.parent.glob("project*")]) == (
+        0,
+        ["project"],
+    )
+    assert git(repository, "branch", "--list", "refold/*") == ""
+    assert "nothing was changed, so " in capfd.readouterr().err
+
+
+def test_it_begins_in_the_folder_that_the_person_stands_in(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository / "sub")
+
+    task(repository, "-w", "paint", does=WHERE)
+
+    tree = repository.parent / "project-paint/sub"
+    assert (tree / "where").read_text().strip() == str(tree)
+
+
+def test_the_same_name_goes_on_in_it_and_leaves_it_there(repository: Path) -> None:
+    task(repository, "-w", "paint", does=WHERE)
+    tree = repository.parent / "project-paint"
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "where")
+
+    code = task(repository, "--worktree=paint", does=call("bash", command="cat where"))
+
+    assert (code, git(tree, "log", "-1", "--format=%s")) == (0, "where")
+
+
+def test_it_is_taken_away_where_the_start_fails_and_when_it_is_stopped(
+    repository: Path,
+) -> None:
+    assert main(["-p", "Go", "-w", "paint", "--script", "none.jsonl"]) == 1
+
+    assert [each.name for each in repository.parent.glob("project*")] == ["project"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-w", "fix the test"), "'fix the test' is no name for a working tree"),
+        (("-w", "a..b"), "'a..b' is no name"),
+        (("-w", "-c"), "it does not go with -c or -r"),
+        (("-w", "taken"), "is there already, and no working tree of"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    repository: Path, capfd: pytest.CaptureFixture[str], flags: tuple[str, ...], said: str
+) -> None:
+    (repository.parent / "project-taken").mkdir()
+
+    assert task(repository, *flags) == 1
+
+    err = capfd.readouterr().err
+    assert (said in err, err.count("\n")) == (True, 1)
+    assert git(repository, "branch", "--list", "refold/*") == ""
+
+
+def test_where_there_is_no_repository_there_is_no_working_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["-p", "Go", "-w"]) == 1
+
+    said = (
+        f"refold: --worktree: {tmp_path} is no git repository, so there is no working tree "
+    )
+    assert capfd.readouterr().err == f"{said}to be made of it\n"
+
+
+RULES = '[permissions]\nallow = ["bash(touch *)"]\n'
+
+
+@pytest.mark.parametrize(("committed", "counts"), [(RULES, True), (RULES + "#\n", False)])
+def test_settings_count_there_if_they_are_those_that_were_trusted(
+    repository: Path, committed: str, counts: bool
+) -> None:
+    own = repository / ".refold/config.toml"
+    own.parent.mkdir()
+    own.write_text(committed)
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "settings")
+    own.write_text(RULES)
+    places = paths(os.environ)
+    Folders(places.folders).trust(project(repository, places.settings))
+    path = repository.parent / "script.jsonl"
+    lines = (call("bash", command="touch b"), {"text": "Done."})
+    path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in lines))
+
+    main(["-p", "Go", "-w", "paint", "--script", str(path)])
+
+    assert (repository.parent / "project-paint/b").exists() == counts

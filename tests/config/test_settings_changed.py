@@ -1,0 +1,165 @@
+"""One setting is changed in a file that a person wrote, and everything else stays."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.config.changing import with_value, without
+from refold.config.statements import lines_of, statements
+from refold.config.written import as_toml
+from refold.errors import BadInput
+
+WRITTEN = '''# mine
+model = "a/b"   # the good one
+[limits]  # bounds
+steps = 3
+warn = [
+  1, # x ]
+  2,
+]
+text = """a ] # "
+b""" # c
+
+# providers of mine
+[providers."x.y"]
+quirks = {a = true, b = "c}"}
+'''
+names = st.text(alphabet="ab._ \"'", min_size=1, max_size=3)
+values = st.one_of(
+    st.integers(-9, 9), st.booleans(), st.text(max_size=4), st.lists(st.text(max_size=3), max_size=2)
+)  # fmt: skip
+documents = st.recursive(
+    st.dictionaries(names, values, max_size=3),
+    lambda inner: st.dictionaries(names, inner | values, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "was", "now"),
+    [
+        (("model",), "x", 'model = "a/b"   #', 'model = "x"   #'),
+        (("limits", "steps"), 5, "steps = 3\n", "steps = 5\n"),
+        (("limits", "warn"), 1, "[\n  1, # x ]\n  2,\n]", "1"),
+        (("limits", "text"), "é\n", '"""a ] # "\nb""" #', '"é\\n" #'),
+        (("limits", "new"), True, "# c\n", "# c\nnew = true\n"),
+        (("limits", "in", "x"), 1, "# c\n", "# c\nin.x = 1\n"),
+        (("effort",), "high", "one\n", 'one\neffort = "high"\n'),
+        (("providers", "x.y", "quirks", "b"), "d", '"c}"', '"d"'),
+        (("providers", "x.y", "window"), 9, '"c}"}\n', '"c}"}\nwindow = 9\n'),
+        (("http", "idle"), 2.5, '"c}"}\n', '"c}"}\n\n[http]\nidle = 2.5\n'),
+        (("prices", "a/b", "input"), 1.0, '"c}"}\n', '"c}"}\n\n[prices."a/b"]\ninput = 1.0\n'),
+    ],
+)  # fmt: skip
+def test_a_value_is_set_and_comments_and_order_stay(
+    path: tuple[str, ...], value: object, was: str, now: str
+) -> None:
+    assert with_value(WRITTEN, path, value) == WRITTEN.replace(was, now, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "after"),
+    [
+        ("", ("effort",), "effort = 1\n"),
+        ("", ("a", "b"), "[a]\nb = 1\n"),
+        ("x = 2", ("y",), "x = 2\ny = 1\n"),
+        ("[t]\nx = 2", ("t", "y"), "[t]\nx = 2\ny = 1\n"),
+        ("[t]\nx = 2\n", ("y",), "y = 1\n[t]\nx = 2\n"),
+        ("# of all\n\n# of t\n[t]\n", ("y",), "# of all\ny = 1\n\n# of t\n[t]\n"),
+        ("# of t\n[t]\n", ("y",), "y = 1\n# of t\n[t]\n"),
+        ("# of all\n", ("y",), "# of all\ny = 1\n"),
+        ("a.b = 2 # c\n[t]\n", ("a", "c"), "a.b = 2 # c\na.c = 1\n[t]\n"),
+        ("a = {b = 2}\n", ("a", "c"), "a = {b = 2, c = 1}\n"),
+        ("[t]\n[t.u]\nx = 1\n", ("t", "x"), "[t]\nx = 1\n[t.u]\nx = 1\n"),
+    ],
+)
+def test_what_is_new_stands_where_its_like_do(
+    text: str, path: tuple[str, ...], after: str
+) -> None:
+    assert with_value(text, path, 1) == after
+
+
+@pytest.mark.parametrize(
+    ("path", "gone"),
+    [
+        (("model",), 'model = "a/b"   # the good one\n'),
+        (("limits", "warn"), "warn = [\n  1, # x ]\n  2,\n]\n"),
+        (("providers", "x.y", "quirks"), 'quirks = {a = true, b = "c}"}\n'),
+        (("limits", "nothing"), ""),
+        (("limits",), ""),
+    ],
+)
+def test_a_setting_is_taken_out_with_its_line(path: tuple[str, ...], gone: str) -> None:
+    if path == ("limits",):  # a table is no setting
+        with pytest.raises(BadInput, match="takes a person"):
+            without(WRITTEN, path)
+    else:
+        assert without(WRITTEN, path) == WRITTEN.replace(gone, "", 1)
+
+
+def test_an_empty_table_is_taken_out() -> None:
+    assert without("[a]\n[b]\nx = 1\n", ("a",)) == "[b]\nx = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("a = 1\n", ("a", "b")),
+        ("[[a.b]]\nrule = 1\n", ("a", "b")),
+        ("[a]\nb.c = 1\n[a.b.d]\n", ("a", "b")),
+    ],
+)
+def test_what_takes_a_person_is_an_error_and_changes_nothing(
+    text: str, path: tuple[str, ...]
+) -> None:
+    with pytest.raises(BadInput, match="refold config edit"):
+        with_value(text, path, 1)
+
+
+@given(documents, st.lists(names, min_size=1, max_size=3), values)
+def test_whatever_is_set_is_what_is_read_and_nothing_else_changes(
+    document: dict[str, object], path: list[str], value: object
+) -> None:
+    text = as_toml(document)
+    try:
+        after = with_value(text, tuple(path), value)
+    except BadInput:
+        return
+
+    wanted = tomllib.loads(text)
+    inside = wanted
+    for name in path[:-1]:
+        inside = inside.setdefault(name, {})
+    inside[path[-1]] = value
+    assert tomllib.loads(after) == wanted
+
+
+def test_each_statement_is_found_in_its_line() -> None:
+    assert lines_of(WRITTEN) == {
+        ("model",): 2, ("limits",): 3, ("limits", "steps"): 4, ("limits", "warn"): 5,
+        ("limits", "text"): 9, ("providers",): 13, ("providers", "x.y"): 13,
+        ("providers", "x.y", "quirks"): 14,
+    }  # fmt: skip
+
+
+@given(documents)
+def test_every_key_of_a_document_is_found(document: dict[str, object]) -> None:
+    text = as_toml(document)
+
+    found = {each.path for each in statements(text) if each.kind == "key"}
+
+    assert found == set(leaves(tomllib.loads(text)))
+
+
+def leaves(
+    document: dict[str, object], before: tuple[str, ...] = ()
+) -> list[tuple[str, ...]]:
+    found = list[tuple[str, ...]]()
+    for name, value in document.items():
+        if isinstance(value, dict):
+            found += leaves(value, (*before, name))
+        else:
+            found.append((*before, name))
+    return found

@@ -1,0 +1,56 @@
+"""Whoever is killed while it reads sessions leaves a catalogue that is good, or none."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.journal import codec
+from refold.journal.codec import Head
+from refold.journal.events import Entry, Event, Said, SessionStarted
+from refold.journal.home import Home
+
+PROCESS = Path(__file__).with_name("indexing_process.py")
+COUNT = 400
+
+
+def sessions(root: Path) -> Home:
+    home = Home(root)
+    for n in range(COUNT):
+        head, written = Head(), list[bytes]()
+        events: list[Event] = [SessionStarted("/work"), *[Said(f"umbrella {n}")] * 20]
+        for event in events:
+            line, head = codec.encode(Entry(head.seq + 1, event), head)
+            written.append(line + b"\n")
+        file = home.path(f"s{n:03}") / "events.jsonl"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"".join(written))
+        os.utime(file, (n + 1, n + 1))
+    return home
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 1, 37, 200, COUNT - 1])
+def test_after_a_kill_the_next_list_is_right(tmp_path: Path, at: int) -> None:
+    home = sessions(tmp_path / "data" / "sessions")
+
+    for more in (at, 25):  # struck once, and again by the way
+        done = subprocess.run(
+            [sys.executable, str(PROCESS), str(home.root), str(more)],
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == -signal.SIGKILL
+
+    told = list[str]()
+    cards = home.catalogue(notice=told.append).cards()
+    hits = home.catalogue(notice=told.append).search("umbrella", COUNT * 9)
+    assert told == []
+    assert [card.id for card in cards] == [f"s{n:03}" for n in reversed(range(COUNT))]
+    assert {card.events for card in cards} == {21}
+    assert len(hits) == COUNT * 3  # of each session the best three
+    home.catalogue().rebuild()
+    assert home.catalogue().cards() == cards

@@ -1,0 +1,228 @@
+"""A session in one file, and a session made of that: the same bytes, and only history."""
+
+import io
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from refold.errors import BadInput
+from refold.journal import codec
+from refold.journal.blobs import Blobs
+from refold.journal.bundle.packing import Packing
+from refold.journal.bundle.unpacking import Made, unpack
+from refold.journal.check import check
+from refold.journal.disk import Disk
+from refold.journal.events import (
+    Ended,
+    Event,
+    Forked,
+    Imported,
+    Said,
+    SessionStarted,
+    TurnEnded,
+    TurnStarted,
+    Unknown,
+)
+from refold.journal.home import Home, works_in
+from refold.values.messages import Image
+from tests.views.planted import answer, begun, family, plant
+
+ID = "20260101-000000-abcd"
+NOW = 1_800_000_000.0
+
+
+def packed(home: Home, id_: str = ID) -> bytes:
+    return b"".join(Packing(home.path(id_), id_).pieces())
+
+
+def unpacked(home: Home, document: bytes, directory: str = "/here") -> Made:
+    return unpack(home, io.BytesIO(document), "s.json", NOW, directory)
+
+
+def homes(tmp_path: Path) -> tuple[Home, Home]:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    return Home(tmp_path / "one"), Home(tmp_path / "two")
+
+
+def events_of(path: Path) -> list[Event]:
+    lines = (path / "events.jsonl").read_bytes().split(b"\n")[:-1]
+    return [entry.event for entry, _ in codec.decode(lines)]
+
+
+def with_blobs(path: Path, *blobs: bytes) -> list[str]:
+    kept = Blobs(path, Disk())
+    return [kept.put(blob) for blob in blobs]
+
+
+RICH = [
+    *begun('Grüße 🌧️ \u202e\x00 "]},\n`'),
+    answer("I look.", ("call-0", "read_file", '{"kind":"Imported","path":"a"}')),
+    Unknown("FromTomorrow", msgspec.Raw(b'{"a": [1, 2.50, "\\u00e9"],  "b":null}')),
+    Ended("call-0", "done", "x"),
+    answer("Done."),
+    TurnEnded("answered"),
+]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(RICH, id="unicode, raw JSON, a kind of a later version"),
+        pytest.param([*RICH, Forked("20250101-000000-aaaa", 3, id=ID)], id="a fork"),
+        pytest.param(begun("a turn under way"), id="a turn under way"),
+        pytest.param([SessionStarted("/w", id=ID)], id="nothing said yet"),
+    ],
+)
+def test_what_is_exported_imported_and_exported_is_the_same(
+    tmp_path: Path, events: list[Event]
+) -> None:
+    one, two = homes(tmp_path)
+    bytes_ = plant(one.path(ID), events)
+    document = packed(one)
+
+    made = unpacked(two, document)
+
+    assert packed(two) == document
+    assert made.id == ID
+    assert (two.path(ID) / "events.jsonl").read_bytes().startswith(bytes_)
+    assert check(two.path(ID)).damages == ()
+    assert events_of(two.path(ID))[-1] == Imported(ID, ID, "/here")
+    assert msgspec.json.decode(document)["id"] == ID
+
+
+def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
+    one, two = homes(tmp_path)
+    path = family(one.path(ID))
+    large = os.urandom(2_000_000)
+    names = with_blobs(path, b"", b"a", large)
+    pictures = tuple(Image(name, "image/png") for name in (*names, names[1]))
+    plant(path, [*begun(), Said("see", pictures=pictures), *events_of(path)[5:]])
+    (deep,) = with_blobs(path / "children/child-2", b"whole")
+    below = events_of(path / "children/child-2")
+    plant(path / "children/child-2", [*below, Ended("c", "done", "", whole=deep)])
+    document = packed(one)
+
+    made = unpacked(two, document)
+
+    assert packed(two) == document
+    assert (made.counts.sessions_in_all, made.counts.blobs_in_all) == (4, 4)
+    there = {p.relative_to(path) for p in path.rglob("*")}
+    assert {p.relative_to(two.path(ID)) for p in two.path(ID).rglob("*")} == there
+    assert Blobs(two.path(ID), Disk()).get(names[2]) == large
+    for each in ("", "children/child-1", "children/child-1/children/child-1"):
+        assert check(two.path(ID) / each).damages == ()
+    modes = {stat.S_IMODE(p.stat().st_mode) for p in two.root.rglob("*") if p.is_file()}
+    folders = {stat.S_IMODE(p.stat().st_mode) for p in two.root.rglob("*") if p.is_dir()}
+    assert (modes, folders) == ({0o600}, {0o700})
+
+
+def test_where_the_id_is_taken_it_has_a_new_one_and_is_the_same_otherwise(
+    tmp_path: Path,
+) -> None:
+    one, _ = homes(tmp_path)
+    family(one.path(ID))
+    document = packed(one)
+
+    made = unpacked(one, document)
+
+    assert made.taken
+    assert made.id != ID
+    assert packed(one, made.id) == document
+    assert events_of(one.path(made.id))[-1] == Imported(ID, made.id, "/here")
+    child = events_of(one.path(f"{made.id}/child-1"))[-1]
+    assert child == Imported(f"{ID}/child-1", f"{made.id}/child-1", "/here")
+
+
+def test_what_happens_after_an_import_is_exported_with_it(tmp_path: Path) -> None:
+    one, two = homes(tmp_path)
+    plant(one.path(ID), RICH)
+    unpacked(two, packed(one))
+    plant(two.path(ID), [*events_of(two.path(ID)), Said("More."), TurnStarted(13)])
+    document = packed(two)
+
+    unpacked(one, document)
+
+    assert events_of(two.path(ID))[-3:-1] == [Imported(ID, ID, "/here"), Said("More.")]
+    again = next(s.id for s in one.sessions() if s.id != ID)
+    assert packed(one, again) == document
+
+
+def test_it_goes_on_where_it_was_imported(tmp_path: Path) -> None:
+    one, two = homes(tmp_path)
+    plant(one.path(ID), RICH)
+    here = tmp_path / "here"
+    here.mkdir()
+
+    unpacked(two, packed(one), str(here))
+
+    assert works_in(one.path(ID)) == "/work/place"
+    assert works_in(two.path(ID)) == str(here)
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "gap"])
+def test_of_a_damaged_journal_what_is_good_is_exported(tmp_path: Path, harm: str) -> None:
+    one, two = homes(tmp_path)
+    bytes_ = plant(one.path(ID), RICH)
+    lines = bytes_.split(b"\n")[:-1]
+    good = b"\n".join(lines[:7]) + b"\n"
+    rest = {
+        "flip": lines[7].replace(b"a", b"b", 1) + b"\n" + lines[8] + b"\n",
+        "cut": lines[7][:40],
+        "gap": lines[8] + b"\n",
+    }
+    (one.path(ID) / "events.jsonl").write_bytes(good + rest[harm])
+
+    packing = Packing(one.path(ID), ID)
+    document = b"".join(packing.pieces())
+    made = unpacked(two, document)
+
+    [damage] = packing.damages
+    assert "events.jsonl" in damage
+    assert made.counts.events_in_all == 7
+    assert packed(two) == document
+    assert check(two.path(ID)).damages == ()
+
+
+def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) -> None:
+    one, two = homes(tmp_path)
+    names = with_blobs(one.path(ID), b"a", b"b", b"c")
+    pictures = tuple(Image(name, "image/png") for name in names)
+    plant(one.path(ID), [*begun(), Said("see", pictures=pictures)])
+    (one.path(ID) / "blobs" / names[0]).unlink()
+    (one.path(ID) / "blobs" / names[1]).write_bytes(b"!")
+
+    packing = Packing(one.path(ID), ID)
+    made = unpacked(two, b"".join(packing.pieces()))
+
+    assert [("missing" in d, "changed" in d) for d in packing.damages] == [
+        (True, False),
+        (False, True),
+    ]
+    assert (made.lacking, made.counts.blobs_in_all) == (2, 1)
+
+
+def test_a_child_is_exported_with_its_parent_only(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is a child of another session"):
+        Packing(tmp_path, f"{ID}/child-1")
+
+
+def test_who_imports_the_same_a_moment_later_is_told_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    one, two = homes(tmp_path)
+    plant(one.path(ID), [*begun(), answer("So."), TurnEnded("answered")])
+    document = packed(one)
+
+    class Overtaken(Disk):
+        def rename(self, old: Path, new: Path) -> None:
+            plant(two.path(ID), begun())
+            super().rename(old, new)
+
+    with pytest.raises(BadInput, match=f"has just made a session {ID}, and nothing was"):
+        unpack(two, io.BytesIO(document), "s.json", 5.0, "/here", Overtaken())
+
+    assert os.listdir(two.root) == [ID]

@@ -1,0 +1,329 @@
+"""The catalogue says what the journals say, whatever has happened to either."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Thread
+
+import apsw
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from journals import as_file, lines
+from shelves import put, talk
+
+from refold.journal import codec, fold
+from refold.journal.below import ChildBorn
+from refold.journal.catalogue.card import Card
+from refold.journal.catalogue.catalogue import Catalogue
+from refold.journal.events import Event, Said
+from refold.journal.home import Home
+from refold.journal.naming import Renamed, Tagged
+from tests.session.golden.record import EVENTS as GOLDEN
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "data" / "sessions")
+
+
+def found(home: Home, text: str) -> list[tuple[str, int]]:
+    return [(hit.card.id, hit.seq) for hit in home.catalogue().search(text, 50)]
+
+
+def ids(cards: Sequence[Card]) -> list[str]:
+    return [card.id for card in cards]
+
+
+def test_a_card_says_what_the_fold_of_the_journal_says(home: Home) -> None:
+    file = put(home, "one", *GOLDEN, Renamed("walk"), Tagged(("rain", "sun")), changed=7.0)
+
+    (card,) = home.catalogue().cards()
+
+    view = fold.fold(e for e, _ in codec.decode(file.read_bytes().split(b"\n")[:-1]))
+    assert (card.about, card.events, card.changed) == (view.about, view.seq, 7.0)
+    assert (card.spent, card.below) == (view.account.spent, view.account.below)
+    assert (card.outcome, card.open) == (view.turn.outcome, bool(view.turn.seq))
+    assert (card.about.name, card.about.tags) == ("walk", ("rain", "sun"))
+    assert (card.model, card.damage) == (view.talk.briefed.model, "")
+
+
+def test_cards_come_last_written_first(home: Home) -> None:
+    for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
+        put(home, name, *talk("so"), changed=changed)
+
+    assert ids(home.catalogue().cards()) == ["b", "a", "c"]
+
+
+def test_what_is_written_later_is_read_on_and_nothing_is_found_twice(home: Home) -> None:
+    put(home, "one", *talk("umbrella"))
+    before = found(home, "umbrella")
+
+    put(home, "one", *talk("umbrella", "umbrella again"), changed=2.0)
+
+    assert before == [("one", 2)]
+    assert sorted(found(home, "umbrella")) == [("one", 2), ("one", 5)]
+    assert [card.events for card in home.catalogue().cards()] == [7]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        talk("sun"),
+        talk("sunshine and much more of it", "umbrella stand"),
+        talk("x")[:1],
+        (),
+    ],
+    ids=["replaced", "longer", "cut", "empty"],
+)
+def test_a_journal_that_is_another_now_is_read_anew(
+    home: Home, now: Sequence[Event]
+) -> None:
+    put(home, "one", *talk("umbrella", "rain"))
+    assert found(home, "umbrella") == [("one", 2)]
+
+    put(home, "one", *now, changed=2.0)
+
+    assert found(home, "umbrella") == ([("one", 5)] if len(now) > 4 else [])
+    assert [card.events for card in home.catalogue().cards()] == [len(now)]
+
+
+def test_half_a_line_waits_for_its_other_half(home: Home) -> None:
+    file = put(home, "one", *talk("umbrella"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    before = home.catalogue().cards()
+
+    file.write_bytes(whole)
+
+    assert [card.events for card in before] == [3]
+    assert [(card.events, card.damage) for card in home.catalogue().cards()] == [(4, "")]
+
+
+def test_damage_is_told_and_what_stands_before_it_is_found(home: Home) -> None:
+    file = put(home, "one", *talk("umbrella", "lost"))
+    file.write_bytes(file.read_bytes().replace(b"lost", b"LOST"))
+
+    (card,) = home.catalogue().cards()
+
+    assert "line 5 of the journal is damaged: it, or the line before it" in card.damage
+    assert (found(home, "umbrella"), found(home, "lost")) == ([("one", 2)], [])
+
+
+def test_a_journal_that_cannot_be_read_is_tried_again(home: Home) -> None:
+    file = home.path("one") / "events.jsonl"
+    file.mkdir(parents=True)
+    (before,) = home.catalogue().cards()
+    file.rmdir()
+
+    put(home, "one", *talk("umbrella"))
+
+    assert "cannot be read: Is a directory" in before.damage
+    assert [card.damage for card in home.catalogue().cards()] == [""]
+
+
+def test_what_was_deleted_is_gone_with_its_children(home: Home) -> None:
+    born = ChildBorn("child-1", "c", "explore", "look")
+    put(home, "one", *talk("umbrella"), born)
+    put(home, "one/child-1", *talk("umbrella below"))
+    put(home, "two", *talk("umbrella elsewhere"))
+    before = sorted(found(home, "umbrella"))
+
+    shutil.rmtree(home.path("one"))
+
+    assert before == [("one", 2), ("one/child-1", 2), ("two", 2)]
+    assert found(home, "umbrella") == [("two", 2)]
+    assert ids(home.catalogue().cards(children=True)) == ["two"]
+
+
+def test_a_child_is_followed_while_its_parent_is_silent(home: Home) -> None:
+    put(home, "one", *talk("go"), ChildBorn("child-1", "c", "explore", "look"))
+    before = ids(home.catalogue().cards(children=True))
+    put(home, "one/child-1", *talk("umbrella"))
+    between = found(home, "umbrella")
+
+    put(home, "one/child-1", *talk("umbrella", "umbrella"), changed=2.0)
+
+    assert (before, between) == (["one"], [("one/child-1", 2)])
+    assert sorted(found(home, "umbrella")) == [("one/child-1", 2), ("one/child-1", 5)]
+    assert ids(home.catalogue().cards()) == ["one"]
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 100)
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def scribbled(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + os.urandom(len(data) - 4096))
+
+
+def older(path: Path) -> None:
+    apsw.Connection(str(path)).execute("PRAGMA user_version = 999")
+
+
+def without_tables(path: Path) -> None:
+    apsw.Connection(str(path)).execute("DROP TABLE words")
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    "harm", [garbage, torn, scribbled, older, without_tables, gone, empty]
+)
+def test_a_broken_catalogue_is_made_anew(home: Home, harm: Callable[[Path], None]) -> None:
+    for n in range(3):
+        put(home, f"s{n}", *talk("umbrella"))
+    before, told = home.catalogue().cards(), list[str]()
+    path = home.catalogue().path
+    harm(path)
+
+    after = home.catalogue(notice=told.append).cards()
+    hits = home.catalogue(notice=told.append).search("umbrella", 9)
+
+    assert (after, len(hits), told) == (before, 3, [])
+
+
+@pytest.mark.parametrize("children", [False, True])
+def test_where_no_catalogue_can_be_written_every_journal_is_read_and_that_is_told(
+    home: Home, *, children: bool
+) -> None:
+    put(home, "one", *talk("umbrella"), ChildBorn("child-1", "c", "explore", "look"))
+    put(home, "one/child-1", *talk("umbrella"))
+    put(home, "two", *talk("umbrella"), changed=2.0)
+    wanted = home.catalogue().cards(children=children)
+    path = home.catalogue().path
+    path.unlink()
+    path.mkdir()
+    told = list[str]()
+    catalogue = home.catalogue(notice=told.append)
+
+    cards, hits = catalogue.cards(children=children), catalogue.search("umbrella", 9)
+
+    assert (cards, len(hits)) == (wanted, 3)
+    assert told == [
+        f"the catalogue {path} cannot be used (Is a directory): every session is read, "
+        "which takes longer"
+    ]
+
+
+def test_nobody_else_can_read_the_catalogue(home: Home) -> None:
+    put(home, "one", *talk("umbrella"))
+
+    home.catalogue().freshen()
+
+    assert home.catalogue().path.stat().st_mode & 0o777 == 0o600
+
+
+def test_whoever_is_stopped_leaves_what_was_read_by_then(home: Home) -> None:
+    for n in range(300):
+        put(home, f"s{n:03}", *talk("umbrella"), changed=float(n + 1))
+
+    def stop(done: int, of: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        home.catalogue(stop).freshen()
+
+    left = list[tuple[int, int]]()
+    cards = home.catalogue(lambda done, of: left.append((done, of))).cards()
+    assert all(of < 300 for _, of in left)
+    assert len(cards) == 300
+
+
+def test_a_look_without_time_shows_what_is_known(home: Home) -> None:
+    put(home, "one", *talk("umbrella"))
+    home.catalogue().freshen()
+    put(home, "two", *talk("umbrella"))
+
+    assert ids(home.catalogue().cards(seconds=0.0)) == ["one"]
+    assert set(home.catalogue().known()) == {"one"}
+
+
+def test_several_may_follow_the_journals_at_once(home: Home) -> None:
+    for n in range(40):
+        put(home, f"s{n}", *talk("umbrella", "and more"))
+    told = list[str]()
+    threads = [Thread(target=home.catalogue(notice=told.append).freshen) for _ in range(4)]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert told == []
+    assert len(home.catalogue().search("umbrella", 100)) == 40
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 14), min_size=1, max_size=5))
+def test_read_in_whatever_pieces_it_says_what_a_new_one_says(
+    tmp_path: Path, cuts: list[int]
+) -> None:
+    """Grown, cut and rewritten: bytes of a journal up to there, one after the other."""
+    home = Home(tmp_path / "data" / "sessions")
+    whole = as_file(lines([*talk("umbrella", "rain", "sun"), Said("open")])[0])
+    file = home.path("one") / "events.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for n, cut in enumerate([*cuts, 14]):
+        file.write_bytes(whole[: len(whole) * cut // 14])
+        os.utime(file, (n + 1, n + 1))
+        home.catalogue().freshen()
+    pieces = (home.catalogue().cards(), everything(home.catalogue()))
+
+    home.catalogue().rebuild()
+
+    assert pieces == (home.catalogue().cards(), everything(home.catalogue()))
+    assert pieces[1] == [("one", 2, "umbrella"), ("one", 5, "rain"), ("one", 8, "sun")]
+
+
+def everything(catalogue: Catalogue) -> list[tuple[str, int, str]]:
+    words = ("umbrella", "rain", "sun")
+    hits = [hit for word in words for hit in catalogue.search(word, 9)]
+    marks = str.maketrans("", "", "\x02\x03")
+    return [(hit.card.id, hit.seq, hit.snippet.translate(marks)) for hit in hits]
+
+
+@pytest.mark.slow
+def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(home: Home) -> None:
+    put(home, "one", *talk("umbrella"))
+    home.catalogue().freshen()
+    put(home, "two", *talk("umbrella"))
+    told = list[str]()
+
+    other = apsw.Connection(str(home.catalogue().path))
+    other.execute("BEGIN IMMEDIATE")
+    cards = home.catalogue(notice=told.append).cards()
+    other.close()
+
+    assert sorted(ids(cards)) == ["one", "two"]
+    assert [words.partition("(")[2] for words in told] == [
+        "database is locked): every session is read, which takes longer"
+    ]
+
+
+@pytest.mark.timeout(4)  # others wait for five seconds
+def test_who_leaves_waits_for_no_other_writer(home: Home) -> None:
+    put(home, "one", *talk("umbrella"))
+    catalogue = home.catalogue()
+    catalogue.freshen()
+    put(home, "two", *talk("parasol"))
+    other = apsw.Connection(str(catalogue.path))
+    other.execute("BEGIN IMMEDIATE")
+
+    done = catalogue.freshen(0.01)
+    other.close()
+
+    assert not done
+    assert ids(home.catalogue().cards()) == ["two", "one"]

@@ -1,0 +1,106 @@
+"""A session deleted for good, and what of it others keep."""
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from disks import Careless
+from journals import THREADS
+from shelves import put, talk
+
+from refold.errors import BadInput, Held, JournalError
+from refold.journal.blobs import Blobs
+from refold.journal.deleting import ASIDE, delete, extent
+from refold.journal.disk import Disk
+from refold.journal.events import Ended
+from refold.journal.file import FileStore
+from refold.journal.forking import fork
+from refold.journal.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "sessions")
+    put(made, "one", *talk("umbrella"))
+    put(made, "one/child-1", *talk("below"))
+    return made
+
+
+def names(home: Home) -> list[str]:
+    return sorted(os.listdir(home.root))
+
+
+def test_a_session_goes_with_all_below_it(home: Home) -> None:
+    put(home, "two", *talk("stays"))
+
+    delete(home.root, home.path("one"))
+
+    assert names(home) == ["two"]
+
+
+def test_a_fork_keeps_the_blobs_that_it_shares(home: Home) -> None:
+    name = Blobs(home.path("one"), Disk()).put(b"a long result")
+    put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", whole=name))
+    made = fork(home, "one", None, 1.8e9, Careless())
+    before = extent(home.path("one"))
+
+    delete(home.root, home.path("one"))
+
+    assert (before.sessions, before.files) == (2, 3)
+    assert names(home) == [made.id]
+    assert Blobs(home.path(made.id), Disk()).get(name) == b"a long result"
+
+
+@pytest.mark.parametrize("written", ["one", "one/child-1"])
+def test_a_session_that_somebody_writes_is_not_touched(home: Home, written: str) -> None:
+    async def try_it() -> None:
+        store = FileStore(home.path(written), THREADS, Careless())
+        await store.lease()
+        try:
+            delete(home.root, home.path("one"))
+        finally:
+            await store.release()
+
+    with pytest.raises(Held, match=f"is being written by process {os.getpid()} on"):
+        anyio.run(try_it)
+
+    assert (home.path("one/child-1") / "events.jsonl").exists()
+
+
+def test_what_a_crash_left_half_deleted_goes_with_the_next(home: Home) -> None:
+    put(home, "two", *talk("stays"))
+    left = home.root / f"{ASIDE}999999999-old"
+    left.mkdir()
+    (left / "events.jsonl").write_bytes(b"")
+
+    delete(home.root, home.path("one"))
+
+    assert names(home) == ["two"]
+
+
+def test_a_disk_that_will_not_is_told_and_nothing_is_lost(home: Home) -> None:
+    class Stuck(Disk):
+        def rename(self, old: Path, new: Path) -> None:
+            raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(
+        JournalError, match=r"cannot delete .*/one: Permission denied; make"
+    ):
+        delete(home.root, home.path("one"), Stuck())
+
+    assert extent(home.path("one")).sessions == 2
+
+
+def test_where_a_link_leads_nothing_is_deleted(home: Home, tmp_path: Path) -> None:
+    put(home, "two", *talk("stays"))
+    elsewhere = home.path("two").rename(tmp_path / "elsewhere")
+    home.path("two").symlink_to(elsewhere)
+    (home.path("one") / "more").symlink_to(elsewhere)
+
+    with pytest.raises(BadInput, match=r"two is a link to .*/elsewhere: nothing is"):
+        delete(home.root, home.path("two"))
+    delete(home.root, home.path("one"))
+
+    assert names(home) == ["two"]
+    assert (elsewhere / "events.jsonl").is_file()

@@ -1,0 +1,163 @@
+"""What can be found by which words, and what hostile ones come to."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from shelves import put, talk
+
+from refold.errors import BadInput
+from refold.journal.catalogue.query import asked
+from refold.journal.events import Ended, ModelAnswered, Said
+from refold.journal.home import Home
+from refold.journal.naming import Renamed, Tagged
+from refold.values.messages import Message, Text, ToolCall
+
+CALL = ToolCall("c", "bash", Raw(b'{"command":"make umbrella","n":[1,"deep"]}'))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "data" / "sessions")
+
+
+def found(home: Home, text: str) -> list[tuple[str, str]]:
+    marks = str.maketrans({"\x02": "[", "\x03": "]"})
+    hits = home.catalogue().search(text, 20)
+    return [(hit.who, hit.snippet.translate(marks)) for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("foo_bar", "call [foo_bar] in path/to/x.py"),
+        ("path/to/x.py", "call foo_bar in [path/to/x.py]"),
+        ("x.py foo", "call [foo]_bar in path/to/[x.py]"),
+        ('"bar in path"', "call foo_[bar in path]/to/x.py"),
+        ("pat*", "call foo_bar in [path]/to/x.py"),
+        ('"in pa"*', "call foo_bar [in path]/to/x.py"),
+        ("CALL", "[call] foo_bar in path/to/x.py"),
+        ("日本", "[日本]語の文章を書く"),
+        ("語の文", "日本[語の文]章を書く"),
+        ("文*", "日本語の[文]章を書く"),
+        ("서울", "[서울]에서 만나요"),
+        ("cafe", "Das [Café] schließt"),
+        ("schließt", "Das Café [schließt]"),
+        ("C++", "is it [C]++?"),
+    ],
+)
+def test_words_are_found_as_people_write_them(home: Home, query: str, shown: str) -> None:
+    said = (
+        "call foo_bar in path/to/x.py", "日本語の文章を書く", "서울에서 만나요",
+        "Das Café schließt", "is it C++?",
+    )  # fmt: skip
+    put(home, "one", *talk(*said[:3]))
+    put(home, "two", *talk(*said[3:]))
+
+    assert found(home, query) == [("person", shown)]
+
+
+def test_everything_that_was_said_and_done_is_found_by_whose_it_was(home: Home) -> None:
+    answer = Message("assistant", (Text("An umbrella it is."), CALL))
+    put(
+        home, "one",
+        *talk("umbrella?"), ModelAnswered(answer), Ended("c", "done", "umbrella made"),
+        Renamed("umbrella"), Tagged(("umbrella",)), Said("The umbrella is done.", "child-1"),
+    )  # fmt: skip
+
+    best, call = found(home, "umbrella"), found(home, "deep")
+
+    assert {who for who, _ in best} == {"person", "name", "tags"}  # of one session, three
+    assert call == [("model", "An umbrella it is.\nbash make umbrella [deep]")]
+    assert found(home, "made") == [("tool", "umbrella [made]")]
+    assert found(home, '"umbrella is done"') == [("child-1", "The [umbrella is done].")]
+
+
+def test_of_long_output_the_beginning_and_the_end_are_found(home: Home) -> None:
+    long = "first " + "word " * 5_000 + "last"
+    put(home, "one", *talk("go"), Ended("c", "done", long.replace("word", "mid", 1)))
+    put(
+        home,
+        "two",
+        *talk("go"),
+        Ended("c", "done", "x " * 5_000 + "middle " + "y " * 5_000),
+    )
+
+    assert [len(found(home, word)) for word in ("first", "last", "middle")] == [1, 1, 0]
+
+
+def test_only_wanted_sessions_are_found_and_no_more_than_asked_for(home: Home) -> None:
+    for n in range(9):
+        put(home, f"s{n}", *talk("umbrella", directory=f"/work/{n % 3}"))
+
+    catalogue = home.catalogue()
+    of_one = catalogue.search("umbrella", 20, lambda c: c.about.directory == "/work/1")
+
+    assert sorted(hit.card.id for hit in of_one) == ["s1", "s4", "s7"]
+    assert len(catalogue.search("umbrella", 4)) == 4
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("", "there is nothing to search for in ''"),
+        ('"" * -- ()', "there is nothing to search for in "),
+        (
+            "x" * 10_001,
+            "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'… is too long to search for: 10001",
+        ),
+        (" ".join(f"w{n}" for n in range(41)), "41 words are too many to search for"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_told(query: str, told: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        asked(query)
+
+    assert str(caught.value).startswith(told)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@example('NOT "')
+@example("a AND OR NOT NEAR(b, 3)")
+@example('{who} : x ^y -z + "q" * (')
+@example("a\x00b\x01c\x02d")
+@example("\ud83d half \udcff")
+@example('"' * 999 + "a")
+@example('"' + "word " * 1_900 + '"')
+@example("a" * 10_000)
+@example("%_'; DROP TABLE words; --")
+@given(st.text(max_size=60))
+def test_no_query_is_an_error_of_ours(tmp_path: Path, query: str) -> None:
+    home = Home(tmp_path / "data" / "sessions")
+    if not home.root.exists():
+        put(home, "one", *talk("a b c word near NOT x y z q \x00\x01\x02 half"))
+
+    try:
+        hits = home.catalogue().search(query, 5)
+    except BadInput:
+        return
+
+    assert all(hit.card.id == "one" for hit in hits)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.text(min_size=1, max_size=80))
+def test_whatever_is_said_can_be_kept_and_read_back(tmp_path: Path, said: str) -> None:
+    home = Home(tmp_path / "data" / "sessions")
+    clean = said.encode("utf-8", "replace").decode()
+    put(home, "one", *talk(f"{clean} umbrella"))
+
+    hits = home.catalogue().search("umbrella", 5)
+
+    assert [hit.card.id for hit in hits] == ["one"]
+    assert hits[0].snippet.endswith("\x02umbrella\x03")

@@ -1,0 +1,100 @@
+"""A session is found by its id, by its name, and by the beginning of either."""
+
+from pathlib import Path
+
+import pytest
+from shelves import put, talk
+
+from refold.errors import BadInput
+from refold.journal.events import Event, Forked, SessionStarted
+from refold.journal.home import Home
+from refold.journal.naming import Renamed
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Four sessions; the names of two are alike, and one is called as another's id begins."""
+    made = Home(tmp_path / "data" / "sessions")
+    named = {"20260101-a": "walk", "20260102-b": "Walk home", "20260103-c": "walk home"}
+    for n, (id_, name) in enumerate(named.items()):
+        put(made, id_, *talk(f"say {n}"), Renamed("old"), Renamed(name), changed=n + 1.0)
+    put(made, "20260104-d", *talk("say 3"), Renamed("20260102"), changed=9.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("20260101-a", "20260101-a"),
+        ("walk", "20260101-a"),
+        ("WALK", "20260101-a"),
+        ("20260102", "20260104-d"),
+        ("20260102-", "20260102-b"),
+        ("20260103", "20260103-c"),
+    ],
+)
+def test_an_id_goes_before_a_name_and_a_whole_name_before_half_an_id(
+    home: Home, text: str, id_: str
+) -> None:
+    assert home.find(text).id == id_
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "walk home",
+            "'walk home' is the name of 2 sessions: 20260103-c ('walk home'); 20260102-b "
+            "('Walk home'). Give more of the id",
+        ),
+        (
+            "wal",
+            "'wal' is the beginning of the name of 3 sessions: 20260103-c ('walk home'); "
+            "20260102-b ('Walk home'); 20260101-a ('walk'). Give more of the id",
+        ),
+        (
+            "2026010",
+            "'2026010' is the beginning of 4 sessions: 20260104-d ('20260102'); 20260103-c "
+            "('walk home'); 20260102-b ('Walk home'); 20260101-a ('walk'). Give more of the id",
+        ),
+        ("old", "there is no session 'old' (`refold sessions list` shows all)"),
+    ],
+)
+def test_what_fits_several_or_none_is_told(home: Home, text: str, told: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        home.find(text)
+
+    assert str(caught.value) == told
+
+
+def test_names_are_found_without_a_catalogue(home: Home) -> None:
+    home.catalogue().path.mkdir()
+
+    assert home.find("walk").id == "20260101-a"
+
+
+def test_a_fork_does_not_take_the_name_along(home: Home) -> None:
+    events: list[Event] = [SessionStarted("/work"), Renamed("garden")]
+    put(home, "20260105-e", *events, Forked("20260105-z", 2, id="20260105-e"))
+
+    with pytest.raises(BadInput, match="there is no session 'garden'"):
+        home.find("garden")
+
+
+def test_the_newest_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
+    """With the catalogue and without, and when it is behind."""
+    home = Home(tmp_path / "data" / "sessions")
+    here, there = str(tmp_path), str(tmp_path / "there")
+    put(home, "mine", *talk("so", directory=here), changed=1.0)
+    put(home, "moved", *talk("so", directory=there), changed=2.0)
+    for n in range(80):
+        put(home, f"s{n}", *talk("so", directory=there), changed=n + 3.0)
+
+    without = home.newest_of(tmp_path)
+    home.catalogue().freshen()
+    with_it = home.newest_of(tmp_path)
+    put(home, "moved", *talk("so", directory=here), changed=2.5)
+
+    assert [each and each.id for each in (without, with_it)] == ["mine", "mine"]
+    assert (newest := home.newest_of(tmp_path)) is not None
+    assert newest.id == "moved"

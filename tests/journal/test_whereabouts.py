@@ -1,0 +1,89 @@
+"""Where a session goes on, read from its lines without folding them."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from refold.journal.about import Whereabouts
+from refold.journal.events import (
+    Event,
+    Imported,
+    ModelAnswered,
+    Said,
+    SessionResumed,
+    SessionStarted,
+)
+from refold.journal.home import Home
+from refold.journal.whereabouts import whereabouts
+from refold.session.recorder import Recorder
+from refold.values.messages import Message, ToolCall
+
+STARTED = SessionStarted("/a", roots=("/b", "/c"))
+# The words of a line, in the arguments of a call: they stand there as they are.
+LIE = b'{"kind":"SessionResumed","data":{"directory":"/lie","roots":[]}}'
+SAID = ModelAnswered(Message("assistant", (ToolCall("c", "t", Raw(LIE)),)))
+
+
+def written(here: Path, *events: Event) -> Path:
+    async def story() -> None:
+        record = Recorder(Home(here).store("one"))
+        await record.open()
+        await record(*events)
+        await record.close()
+
+    anyio.run(story)
+    return here / "one"
+
+
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [
+        ((), Whereabouts("/a", ("/b", "/c"))),
+        ((SessionResumed("1"),), Whereabouts("/a", ("/b", "/c"))),
+        ((SessionResumed(roots=("/d",)),), Whereabouts("/a", ("/d",))),
+        ((SessionResumed(directory="/e", roots=()),), Whereabouts("/e")),
+        (
+            (SessionResumed(directory="/e", roots=("/d",)), SessionResumed()),
+            Whereabouts("/e", ("/d",)),
+        ),
+        ((SessionResumed(directory="/e"), Imported("x", "y", "/f")), Whereabouts("/f")),
+        (
+            (Imported("x", "y", "/f"), SessionResumed(roots=("/d",))),
+            Whereabouts("/f", ("/d",)),
+        ),
+        ((SAID, Said('"kind":"SessionResumed"')), Whereabouts("/a", ("/b", "/c"))),
+    ],
+)
+def test_the_newest_word_on_each_counts(
+    tmp_path: Path, later: tuple[Event, ...], found: Whereabouts
+) -> None:
+    assert whereabouts(written(tmp_path, STARTED, *later)) == found
+
+
+def test_what_the_fold_knows_is_the_same(tmp_path: Path) -> None:
+    async def story() -> tuple[str, tuple[str, ...]]:
+        record = Recorder(Home(tmp_path).store("one"))
+        await record.open()
+        moved = SessionResumed(directory="/e", roots=("/d",))
+        await record(STARTED, SessionResumed("1"), moved, SessionResumed("2"))
+        await record.close()
+        return record.view.about.directory, record.view.about.roots
+
+    directory, roots = anyio.run(story)
+
+    assert (
+        whereabouts(tmp_path / "one")
+        == Whereabouts(directory, roots)
+        == Whereabouts("/e", ("/d",))
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no line", b"no line\n"])
+def test_what_is_no_session_is_nowhere(tmp_path: Path, content: bytes | None) -> None:
+    (tmp_path / "one").mkdir()
+    if content is not None:
+        (tmp_path / "one/events.jsonl").write_bytes(content)
+
+    assert whereabouts(tmp_path / "one") == Whereabouts()

@@ -1,0 +1,158 @@
+"""Files of commands: `NAME.md`, and what `/NAME words` then says."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.errors import BadInput
+from refold.skills.shortcuts import Offered
+from tests.skills.surrounded import Here
+
+REVIEW = """---
+description: Review one pull request
+argument-hint: [number] [focus]
+allowed-tools: Bash(git:*)
+---
+Review $1, above all $2. All of it: $ARGUMENTS. It costs $100.
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+def put(folder: Path, name: str, text: str | bytes) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def offered(here: Here, *taken: str) -> dict[str, Offered]:
+    return {o.name: o for o in here.shortcuts(*taken).offered() if o.usage != "[task]"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("7 speed", "Review 7, above all speed. All of it: 7 speed. It costs $100."),
+        ('7 "two words"', 'Review 7, above all two words. All of it: 7 "two words". It costs $100.'),
+        ("$2 $ARGUMENTS", "Review $2, above all $ARGUMENTS. All of it: $2 $ARGUMENTS. It costs $100."),
+        ("", "Review , above all . All of it: . It costs $100."),
+    ],
+)  # fmt: skip
+def test_words_take_their_places(here: Here, words: str, said: str) -> None:
+    put(here.project / ".claude/commands", "Review.md", REVIEW)
+
+    assert here.shortcuts().expanded("review", words, {}) == said
+
+
+def test_without_a_place_the_words_come_behind(here: Here) -> None:
+    put(here.config / "commands", "go.md", "\ufeffGo on.\r\n!`rm -rf x` @README\r\n")
+
+    shortcuts = here.shortcuts()
+
+    text = "Go on.\n!`rm -rf x` @README"
+    assert shortcuts.expanded("go", " now ", {}) == f"{text}\n\nnow"
+    assert shortcuts.expanded("go", "", {}) == text
+
+
+def test_they_are_offered_with_what_they_take_and_are_for(here: Here) -> None:
+    put(here.project / ".claude/commands", "review.md", REVIEW)
+    put(here.project / ".refold/commands", "git/tidy.md", "# Tidy up\n\nAll.")
+    put(
+        here.home / ".claude/commands",
+        "folded.md",
+        "---\ndescription: >\n  long\n---\nText.",
+    )
+
+    found = offered(here)
+
+    assert found["/review"] == Offered(
+        "/review", "[number] [focus]", "Review one pull request"
+    )
+    assert found["/git:tidy"] == Offered("/git:tidy", "", "Tidy up")
+    assert found["/folded"] == Offered("/folded", "", "Text.")
+    assert here.shortcuts().notices() == ()
+
+
+def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
+    here: Here,
+) -> None:
+    put(here.project / ".refold/commands", "one.md", "Ours.")
+    put(here.config / "commands", "one.md", "Mine.")
+    put(here.config / "commands", "two.md", "A file.")
+    put(here.config / "commands", "init.md", "My own init.")
+    put(here.config / "commands", "help.md", "My own help.")
+    put(here.config, "skills.md", "## /two\nA template.\n")
+
+    shortcuts = here.shortcuts("help")
+
+    names = ("one", "two", "init", "skill:help")
+    assert [shortcuts.expanded(name, "", {}) for name in names] == [
+        "Ours.", "A template.", "My own init.", "My own help.",
+    ]  # fmt: skip
+    assert shortcuts.find("help") is None
+    assert shortcuts.notices() == (
+        "the command ~/.config/refold/commands/one.md does not count: "
+        ".refold/commands/one.md comes first",
+        "the command ~/.config/refold/commands/two.md does not count: the template /two "
+        "in ~/.config/refold/skills.md comes first",
+        "/help is a command: yours is /skill:help",
+    )
+
+
+def test_those_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
+    from refold.skills.catalogue import Catalogue, unheeded
+    from refold.skills.shortcuts import Shortcuts
+
+    put(here.project / ".refold/commands", "one.md", "Ours.")
+    around = here.untrusting()
+
+    assert Shortcuts(Catalogue(around), around, ()).find("one") is None
+    assert unheeded(around) == (".refold/commands",)
+
+
+def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:
+    folder = here.project / ".refold/commands"
+    secret = put(tmp_path, "outside/secret.md", "Secret.")
+    folder.mkdir(parents=True)
+    (folder / "leak.md").symlink_to(secret)
+    (folder / "out").symlink_to(secret.parent)
+
+    shortcuts = here.shortcuts()
+
+    with pytest.raises(BadInput, match=r"leak\.md: it is a link that leads out"):
+        shortcuts.expanded("leak", "", {})
+    assert shortcuts.find("out:secret") is None
+    assert any("link that leads out of the project" in n for n in shortcuts.notices())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\xfe", "is no UTF-8 text"),
+        (b"---\ndescription: x\n---\n", "has no text"),
+        (b"x" * 300_000, "it is larger than 256 KiB"),
+    ],
+)
+def test_what_cannot_be_read_says_so_when_it_is_used(
+    here: Here, content: bytes, words: str
+) -> None:
+    put(here.config / "commands", "bad.md", content)
+    put(here.config / "commands", "\x1b[2J.md", "x")
+
+    assert words in offered(here)["/bad"].about
+    with pytest.raises(BadInput, match=words):
+        here.shortcuts().expanded("bad", "", {})
+    assert here.shortcuts().notices() == (
+        "the command ~/.config/refold/commands/\\x1b[2J.md does not count: use letters, "
+        "digits, - and _",
+    )
+
+
+def test_what_nobody_sees_in_a_file_is_not_said(here: Here) -> None:
+    put(here.config / "commands", "go.md", "Go\u202e on.\U000e0041")
+
+    assert here.shortcuts().expanded("go", "", {}) == "Go on."

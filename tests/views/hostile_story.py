@@ -1,0 +1,100 @@
+"""A session in which every text that somebody else can choose is the same one."""
+
+import json
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw
+
+from refold.journal.events import (
+    AgentChosen,
+    Answered,
+    Briefed,
+    CallMade,
+    ChildBorn,
+    ChildEnded,
+    Ended,
+    Entry,
+    Event,
+    Forked,
+    Judged,
+    Mended,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    Renamed,
+    Said,
+    SessionStarted,
+    Settled,
+    Started,
+    Tagged,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import fold
+from refold.journal.tree import Node
+from refold.values.messages import Image, Message, Text, Thinking, ToolCall
+from refold.values.shown import Checklist, Diff, Note, Output
+from refold.values.todos import Todo
+from refold.views.calls import label
+from refold.views.export.story import Means
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
+
+
+def means(picture: bytes | None = PNG) -> Means:
+    return Means(
+        label=lambda call: label(call, None),
+        picture=lambda node, image: picture,
+        when=lambda at: f"at {at:.0f}",
+        thoughts=True,
+    )
+
+
+def hostile(text: str, below: int = 1) -> Node:
+    """A node whose every text is `text`, with a child that is the same."""
+    events = _events(text)
+    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(events, start=1)]
+    view = fold(entries)
+    node = Node("root", text or "s", Path("/x"), entries, view)
+    if not below:
+        return node
+    known = view.family.children
+    child = msgspec.structs.replace(hostile(text, below - 1), child=known[0])
+    lost = msgspec.structs.replace(hostile(text, 0), child=known[1])
+    return msgspec.structs.replace(node, children=(child, lost))
+
+
+def _events(text: str) -> list[Event]:
+    said = {text: text, "command": text, "n": [text], "lines": f"a\n{text}"}
+    given = Raw(json.dumps(said).encode())  # which also writes half characters
+    shown = (
+        Diff(text, "changed", f"@@ -1 +1 @@\n-{text}\n+{text}"), Output(text, text, 1, text),
+        Output(text, text, None, text), Note(text), Checklist((Todo(text, "done"),)),
+    )  # fmt: skip
+    calls = (
+        ToolCall("c", text, given),
+        ToolCall("d", text, Raw(b'"no object"')),
+        ToolCall("e", text, given),
+    )
+    parts = (
+        Thinking(text),
+        Text(text),
+        Text(f"```{text}\n{text}\n```\n\n# {text}\n\n| {text} |\n|--:|\n| {text} |"),
+    )
+    picture = Image("0" * 64, text, text)
+    return [
+        SessionStarted(text, text, text), Renamed(text), Tagged((text,)), ModelChosen(text),
+        AgentChosen(text), Mended(text), Forked(text, 3, id=text), Said(text, pictures=(picture,)),
+        TurnStarted(8), Briefed(text, model=text, agent=text),
+        ModelAnswered(Message("assistant", (*parts, *calls)), model=text, why=text, served=text),
+        Judged("c", "ask", text, text), Answered("c", True, text), Started("c"),
+        CallMade(ToolCall("c1", text, given), "c"), Ended("c1", "done", text, shown),
+        ChildBorn("child-1", "c", text, text, title=text), ChildBorn("child-2", "gone", text, text),
+        ChildEnded("child-1", "answered", "done", text, text),
+        Ended("c", "failed", text, shown, whole="0" * 64, pictures=(picture,)),
+        Judged("d", "deny", text, text), Ended("d", "refused", text), Started("e"),
+        Said(text, "child-1"), Said(text, "parent"), Said(text, text),
+        Settled(11, model=text, failed=text), ModelFailed(text, text, text, model=text),
+        TurnEnded("failed", text), Said(text, when="next"),
+    ]  # fmt: skip

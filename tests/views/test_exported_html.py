@@ -1,0 +1,236 @@
+"""The HTML of a session: only elements, attributes and addresses of ours, whatever is in it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_story import hostile, means
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from page_parser import Seen, seen
+
+from refold.journal.events import Ended, Entry, Event, Said, Started, TurnEnded, TurnStarted
+from refold.journal.fold import fold
+from refold.journal.tree import Node
+from refold.values.shown import Diff, Output, Shown
+from refold.views.export.html.code import highlighting
+from refold.views.export.html.page import POLICY, page
+from refold.views.export.html.prose import prose
+from refold.views.export.html.style import STYLE
+from tests.views.planted import answer, begun, family
+
+NASTY = [
+    "<script>alert(1)</script>", "</style><script>alert(1)</script>", '" onload="alert(1)',
+    "' autofocus onfocus='alert(1)", "</title></head><body onload=alert(1)>", "<img src=x onerror=a()>",
+    "[x](javascript:alert(1))", "[x](JaVaScRiPt:alert(1))", "[x](&#106;avascript:alert(1))",
+    "[x](data:text/html;base64,PHNjcmlwdD4=)", "![p](http://evil.example/p.png)", "![p](data:image/svg+xml,x)",
+    "<http://e.example/\"onclick=x>", "<javascript:alert(1)>", "[x](//evil.example)", "[x](file:///etc/passwd)",
+    "[x](vbscript:x)", "[x][r]\n\n[r]: javascript:alert(1) 'a\" onclick=b'", "[x](http://a.example \"t' onclick=1\")",
+    "```html\" onload=\"x\n</code></pre><script>\n```", "~~~py</code>\n<b>\n~~~", "    <indented>",
+    "&lt;script&gt;", "&#0;&#x3c;", "\x00", "\x1b[2J", "\u202egnp.exe", "\u2066", "<!--", "-->", "]]>",
+    "<![CDATA[", "</details>", "</pre>", "<svg/onload=a()>", "<math><mi//xlink:href='x'>", "<a href=//x>",
+    "<style>*{background:url(http://evil.example)}</style>", "<base href=//x>", "<meta http-equiv=refresh>",
+    "<iframe srcdoc=x>", "| a | b |\n|:-:|--|\n| <b> | x |", "`` ` ``", "https://ok.example/?a=<b>&c=\"d\"",
+    "[ok](https://ok.example)", "[m](mailto:a@b.example)", "# <h1>", "> <q>", "\ud800", "é" * 3, "x" * 300, "",
+]  # fmt: skip
+TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=5)
+
+
+def check_page(text: str) -> Seen:
+    html = "".join(page(hostile(text), means()))
+    found = seen(html)
+
+    assert (found.foreign, found.open) == ([], [])
+    assert found.styles.strip() == STYLE.strip()
+    # In a page no control character has a use, nor has what turns the writing round.
+    assert (
+        re.search(
+            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", html
+        )
+        is None
+    )
+    return found
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_no_text_becomes_markup_or_an_address(text: str) -> None:
+    check_page(text)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(TEXTS)
+def test_no_texts_together_do(texts: list[str]) -> None:
+    check_page("".join(texts))
+    check_page("\n\n".join(texts))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=8),
+    some.sampled_from(["", "\n", "\n\n", " "]),
+)
+def test_no_answer_does(texts: list[str], between: str) -> None:
+    found = seen(f"<main>{prose(highlighting())(between.join(texts))}</main>")
+
+    assert (found.foreign, found.open) == ([], [])
+
+
+def test_all_that_was_said_can_be_read(tmp_path: Any) -> None:
+    words = check_page("Grüße, <b>Welt</b> & mehr").words
+
+    assert words.count("Grüße, <b>Welt</b> & mehr") > 40
+
+
+def test_the_policy_forbids_whatever_it_does_not_need() -> None:
+    html = "".join(page(hostile("x"), means()))
+
+    assert POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in html
+    assert html.index("Content-Security-Policy") < html.index("<style>")
+    assert "url(" not in html
+    assert "@import" not in html
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"\x89PNG\r\n\x1a\n1", "data:image/png;base64,"),
+        (b"\xff\xd8\xff1", "data:image/jpeg;base64,"),
+        (b"GIF89a1", "data:image/gif;base64,"),
+        (b"RIFF....WEBP", "data:image/webp;base64,"),
+        (b"<svg onload=a()>", ": no picture]"),
+        (b"<html>", ": no picture]"),
+        (None, ": gone]"),
+        (b"\x89PNG\r\n\x1a\n" + b"1" * 9_000_000, ": too large]"),
+    ],
+)
+def test_only_what_is_a_picture_becomes_one(content: bytes | None, shown: str) -> None:
+    html = "".join(page(hostile("x", 0), means(content)))
+
+    assert shown in html
+    assert seen(html).foreign == []
+
+
+def test_every_colour_can_be_read_on_its_ground() -> None:
+    """At least 4.5 to 1, as the guidelines for accessible pages have it, light and dark."""
+    pairs = [
+        (ink, ground)
+        for ink in ("ink", "dim", "accent", "person", "good", "bad", "warn")
+        for ground in ("ground", "card", "soft")
+    ]
+    pairs += [(each, "soft") for each in "ksmnc"]
+    pairs += [
+        ("added-ink", "added"),
+        ("gone-ink", "gone"),
+        ("added-ink", "soft"),
+        ("gone-ink", "soft"),
+    ]
+    for theme in re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[:2]:
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
+        weak = {p: round(_contrast(*(colours[c] for c in p)), 2) for p in pairs}
+
+        assert {pair: c for pair, c in weak.items() if c < 4.5} == {}
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    lines = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * lines[0] + 0.7152 * lines[1] + 0.0722 * lines[2]
+
+
+def test_ids_are_there_once_and_every_link_within_leads_to_one() -> None:
+    html = "".join(page(hostile("x"), means()))
+    ids = re.findall(r' id="([^"]+)"', html)
+
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
+    assert set(re.findall(r'aria-labelledby="([^"]+)"', html)) <= set(ids)
+
+
+@pytest.mark.parametrize(
+    ("words", "html"),
+    [
+        ("a **b** ~~c~~", "<p>a <strong>b</strong> <s>c</s></p>\n"),
+        ("# One", "<h4>One</h4>\n"),
+        ("[x](http://a.b)", '<p><a href="http://a.b" rel="noreferrer noopener">x</a></p>\n'),
+        ("![x](http://a.b)", '<p>!<a href="http://a.b" rel="noreferrer noopener">x</a></p>\n'),
+        ("[x](ftp://a.b)", "<p>[x](ftp://a.b)</p>\n"),
+        ("```py\nx = 1\n```", '<pre><code>x = <span class="k-m">1</span>\n</code></pre>\n'),
+        ("```nobody\n<x>\n```", "<pre><code>&lt;x&gt;\n</code></pre>\n"),
+    ],
+)  # fmt: skip
+def test_markdown_is_shown_as_it_is_meant(words: str, html: str) -> None:
+    assert prose(highlighting())(words) == html
+
+
+def test_a_family_is_nested_where_its_calls_are(tmp_path: Any) -> None:
+    from refold.journal.tree_files import tree
+
+    node = tree(family(tmp_path / "s"), "s")
+
+    html = "".join(page(node, means()))
+
+    assert html.count('<details class="child">') == 3
+    assert html.index("child-1: find it") < html.index("Deep.")
+    assert "with its children" in html
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (0, '<span class="stage good">done</span>'),
+        (2, '<span class="stage bad">exit code 2</span>'),
+        (None, '<span class="stage bad">ended early</span>'),
+    ],
+)
+def test_that_a_command_failed_is_seen_before_it_is_unfolded(
+    code: int | None, told: str
+) -> None:
+    html = called(Output("make", "so", code, "" if code is not None else "out of time"))
+
+    assert re.findall(r'<span class="stage.*?</span>', html) == [told]
+
+
+def test_what_was_changed_is_seen_before_it_is_unfolded() -> None:
+    assert '<details open="">' not in called(Output("make", "so", 0))
+    assert '<details open="">' in called(Diff("a.py", "changed", "@@ -1 +1 @@\n-a\n+b"))
+
+
+@pytest.mark.parametrize(("turns", "folded"), [(20, False), (21, True)])
+def test_a_long_table_of_turns_does_not_stand_before_the_talk(
+    turns: int, *, folded: bool
+) -> None:
+    more = [
+        event
+        for n in range(1, turns)
+        for event in (
+            Said(f"say {n}"),
+            TurnStarted(1),
+            answer("So."),
+            TurnEnded("answered"),
+        )
+    ]
+
+    html = page_of(answer("So."), TurnEnded("answered"), *more)
+
+    assert html.count('<a href="#turn-') == turns
+    assert (f'<summary><span class="label">{turns} turns' in html) == folded
+
+
+def called(shown: Shown) -> str:
+    """A page in which a call came to this."""
+    call = answer("", ("c", "bash", '{"command": "make"}'))
+    return page_of(call, Started("c"), Ended("c", "done", "so", (shown,)))
+
+
+def page_of(*events: Event) -> str:
+    made = [*begun("do it"), *events]
+    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(made, start=1)]
+    return "".join(page(Node("root", "s", Path("/x"), entries, fold(entries)), means()))

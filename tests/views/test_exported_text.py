@@ -1,0 +1,131 @@
+"""A session as Markdown and as plain text: all of it, and no text breaks out of its place."""
+
+from pathlib import Path
+
+import pytest
+from hostile_story import hostile, means
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from msgspec.structs import replace
+
+from refold.journal.events import Ended, Entry, Event, Said, TurnEnded
+from refold.journal.fold import fold
+from refold.journal.tree import Node
+from refold.journal.tree_files import tree
+from refold.values.messages import Thinking
+from refold.values.shown import Diff, Output
+from refold.views.export.markdown import markdown
+from refold.views.export.plain import plain
+from tests.views.planted import answer, begun, family
+
+NASTY = [
+    "```", "````", "~~~", "```\n```\n", "</details>", "<summary>", "\n\n</details>\n\n", "# head",
+    "| a |", "\n---\n", "\n===\n", "<script>", "\u202e", "\x1b[2J", "\x00", "`", "``", "    ", "\t", "\n",
+    "> ", "- ", "1. ", "\\", "&amp;", "[x](y)", "<!--", "\r", "\u2028",
+]  # fmt: skip
+TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=6), max_size=8).map(
+    "".join
+)
+
+
+def node_of(*events: Event) -> Node:
+    made = [*begun("do it"), *events]
+    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(made, start=1)]
+    return Node("root", "s", Path("/x"), entries, fold(entries))
+
+
+def written(node: Node) -> str:
+    return "".join(markdown(node, means()))
+
+
+def tokens(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
+@settings(deadline=None, max_examples=60)
+@given(TEXTS)
+def test_what_a_tool_was_given_and_gave_stays_in_its_fence(text: str) -> None:
+    end = Ended("c", "failed", text, (Output("x", text, 1), Diff("f", "changed", text)))
+    made = written(node_of(answer("Well.", ("c", "bash", '{"command": "x\\ny"}')), end))
+
+    found = tokens(made + "\n\nlast\n")
+
+    marks = [t.content.strip() for t in found if t.type == "html_block"]
+    fences = [t.info for t in found if t.type == "fence"]
+    assert [m.partition("\n")[0] for m in marks] == ["<details>", "</details>"]
+    assert fences == ["", "text", "diff"]
+    assert [t.content for t in found if t.type == "inline"][-1] == "last"
+
+
+@settings(deadline=None, max_examples=60)
+@given(TEXTS)
+def test_what_is_said_takes_in_nothing_of_what_comes_after_it(text: str) -> None:
+    said = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
+
+    found = tokens(written(node_of(*said)))
+
+    top = [t.content for t in found if t.type == "inline" and t.level == 1]
+    assert "Then." in top
+    assert any(each.startswith("*failed: no model*") for each in top)
+    assert not [t for t in found if t.type.startswith("html")]
+
+
+@pytest.mark.parametrize("fence", ["```py\nx = 1", "~~~\nx", "````\n```\nx"])
+def test_a_fence_that_an_answer_leaves_open_ends_with_it(fence: str) -> None:
+    made = written(node_of(answer(fence), answer("After it.")))
+
+    inline = [t.content for t in tokens(made) if t.type == "inline"]
+
+    assert "After it." in inline
+
+
+def test_an_answer_is_written_as_it_came() -> None:
+    said = "# One\n\n**two** `three`\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+
+    assert said in written(node_of(answer(said)))
+
+
+def test_all_of_a_family_is_told_once_where_it_was_begun(tmp_path: Path) -> None:
+    node = tree(family(tmp_path / "s"), "s")
+
+    made = written(node)
+    text = "".join(plain(node, means()))
+
+    for found in (made, text):
+        assert [
+            found.count(said) for said in ("Deep.", "All asked.", "It is in parse().")
+        ] == [1, 1, 1]
+    assert "### child-1: find it" in made
+    assert made.index("Deep.") < made.index("It is in parse().")
+
+
+def test_thoughts_are_told_where_they_are_wanted() -> None:
+    thought = answer("Yes.")
+    message = replace(thought.message, parts=(Thinking("Hm, hm."), *thought.message.parts))
+    node = node_of(replace(thought, message=message))
+    silent = replace(means(), thoughts=False)
+
+    both = [
+        ("".join(form(node, each)).count("Hm, hm."))
+        for form in (markdown, plain)
+        for each in (means(), silent)
+    ]
+
+    assert both == [1, 0, 1, 0]
+
+
+def test_children_are_left_out_where_they_are_not_wanted(tmp_path: Path) -> None:
+    node = tree(family(tmp_path / "s"), "s")
+    alone = replace(means(), children=False)
+
+    assert "Deep." not in "".join(markdown(node, alone))
+    assert "Deep." not in "".join(plain(node, alone))
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
+def test_no_order_to_a_screen_is_written(text: str) -> None:
+    made = written(hostile(text)) + "".join(plain(hostile(text), means()))
+
+    assert not set(made) & set("\x00\x07\x1b\x9b\u202e")

@@ -1,0 +1,167 @@
+"""Where blocks of Markdown end: as a parser of whole texts finds them, but line by line."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from refold.views.markdown.blocks import Blocks
+from refold.views.markdown.leaves import Leaf
+
+Found = tuple[str, str, str]  # what is around it, what it is, what it says
+# Tabs and four blanks are left out: what markdown-it makes of four blanks before a ">" or
+# before words that go on lazily is not what CommonMark says.
+STARTS = (
+    "",
+    "- ",
+    "* ",
+    "1. ",
+    "2) ",
+    "> ",
+    ">",
+    "  ",
+    " ",
+    "   ",
+    "10. ",
+    "-",
+    "# ",
+    "### ",
+)
+WORDS = ("a", "b c", "```", "~~~", "```py", "---", "===", "***", "", "-", "#", "##", "1.")
+LINES = st.tuples(st.sampled_from(STARTS), st.sampled_from(STARTS), st.sampled_from(WORDS))
+NEAR = LINES.map("".join).filter(lambda line: "    " not in line)
+TEXTS = st.lists(NEAR, min_size=1, max_size=9).map("\n".join)
+CELLS = st.sampled_from(("a", "`b`", "", "c d", r"e \| f"))
+ROWS = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=5)
+
+
+@given(TEXTS)
+def test_line_by_line_the_blocks_are_those_of_the_whole_text(text: str) -> None:
+    parser = MarkdownIt("commonmark", {"html": False})
+    parser.disable(["reference", "html_block"])
+
+    known = list(of_tokens(parser.parse(text)))
+
+    assert list(of_leaves(leaves(text))) == known
+
+
+@given(
+    ROWS,
+    st.sampled_from(("before\n", "", "- ")),
+    st.sampled_from(("\n\nafter", "\n# x", "")),
+)
+def test_a_table_ends_where_it_ends(rows: list[list[str]], before: str, after: str) -> None:
+    lines = [f"| {' | '.join(row)} |" for row in [*rows[:1], ["--", ":-:"], *rows[1:]]]
+    indent = "  " if before == "- " else ""
+    text = before + f"\n{indent}".join(lines) + after
+
+    found = [leaf for leaf in leaves(text) if leaf.kind == "table"]
+
+    assert [leaf.lines for leaf in found] == [tuple(lines)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("a | b\n---", "heading"),
+        ("a | b\n--|--", "table"),
+        ("a\n--|--", "words"),
+        ("x\na | b\n--|--\nc\n> d", "words table words"),
+        ("a | b\n--|--\nc\n    d", "table code"),
+        ("    code\n\n    more", "code code code"),
+        ("a\n    not code", "words"),
+        ("\tcode", "code"),
+        ("```\n> x", "fence code closed"),
+        ("> ```\n> x\ny", "fence code closed words"),
+        ("<div>\n*x*\n</div>", "words"),
+        ("[a]: http://b", "words"),
+        ("-     x", "code"),
+        ("-\n  x", "words"),
+        ("-\n\n  x", "words words"),
+    ],
+)
+def test_what_looks_like_several_things_is_one_of_them(text: str, kinds: str) -> None:
+    assert " ".join(leaf.kind for leaf in leaves(text)) == kinds
+
+
+def test_numbers_of_a_list_are_counted_from_the_first() -> None:
+    signs = [
+        leaf.around[0].sign for leaf in leaves("3. a\n3. b\n   - x\n3. c\n\ny\n\n1. d")[:4]
+    ]
+
+    assert signs == ["3.", "4.", "4.", "5."]
+
+
+def test_words_are_given_out_when_the_next_line_has_begun_an_item() -> None:
+    blocks = Blocks()
+    blocks.line("- one")
+
+    early = [blocks.foresee(start) for start in ("-", "- ", "- t", "- two")]
+
+    assert [[leaf.lines for leaf in found] for found in early] == [[], [], [("one",)], []]
+    assert [leaf.lines for leaf in (*blocks.line("- two"), *blocks.end())] == [("two",)]
+
+
+def test_a_text_without_an_end_is_given_out_in_parts() -> None:
+    blocks = Blocks()
+
+    found = [len(blocks.line("word " * 20)) for _ in range(1_000)]
+
+    assert sum(found) == 24
+
+
+def leaves(text: str) -> list[Leaf]:
+    blocks = Blocks()
+    return [leaf for line in text.split("\n") for leaf in blocks.line(line)] + blocks.end()
+
+
+def of_leaves(found: list[Leaf]) -> Iterator[Found]:
+    fenced: list[str] | None = None
+    for leaf in found:
+        around = "".join("i" if each.sign else "q" for each in leaf.around)
+        match leaf.kind:
+            case "fence":
+                fenced = []
+            case "code" if fenced is not None:
+                fenced.append(leaf.lines[0])
+            case "closed":
+                yield around, "fence", said("\n".join(fenced or []))
+                fenced = None
+            case "rule":
+                yield around, "rule", ""
+            case "words" if leaf.lines == ("",):
+                pass
+            case kind:
+                level = str(leaf.level or "")
+                yield around, kind + level, said("\n".join(leaf.lines))
+
+
+def of_tokens(tokens: list[Token]) -> Iterator[Found]:
+    around, kind = "", ""
+    for token in tokens:
+        match token.type:
+            case "blockquote_open":
+                around += "q"
+            case "list_item_open":
+                around += "i"
+            case "blockquote_close" | "list_item_close":
+                around = around[:-1]
+            case "paragraph_open":
+                kind = "words"
+            case "heading_open":
+                kind = f"heading{token.tag[1]}"
+            case "inline":
+                yield around, kind, said(token.content)
+            case "hr":
+                yield around, "rule", ""
+            case "fence":
+                yield around, "fence", said(token.content)
+            case _:
+                pass
+
+
+def said(text: str) -> str:
+    return "\n".join(line.strip() for line in text.split("\n")).rstrip("\n")

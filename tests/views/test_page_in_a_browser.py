@@ -1,0 +1,90 @@
+"""The page in a real browser: it looks for nothing outside, and nothing in it runs."""
+
+import http.server
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostile_story import hostile, means
+from page_parser import seen
+
+from refold.views.export.html.page import page
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peer,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(BROWSER is None, reason="chromium is not installed"),
+]
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server, and what it was asked for."""
+    found = list[str]()
+
+    class Listening(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listening)
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}", found
+    server.shutdown()
+    server.server_close()
+
+
+def shown(file: Path, *flags: str) -> str:
+    assert BROWSER
+    words = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--disable-background-networking", "--no-first-run", "--disable-component-update",
+        f"--user-data-dir={file.parent / 'profile'}", *flags, "--dump-dom", file.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, timeout=150, check=False)
+    return done.stdout.decode()
+
+
+def test_a_hostile_session_runs_nothing_and_fetches_nothing(
+    tmp_path: Path, asked: tuple[str, list[str]]
+) -> None:
+    address, requests = asked
+    loads = f"document.title='ran';new Image().src='{address}/ran'"
+    text = (
+        f'</style><script>{loads}</script><img src="{address}/a.png" onerror="{loads}">'
+        f'" onload="{loads}" ![p]({address}/b.png) <link rel=stylesheet href={address}/c.css>'
+        f"<iframe src={address}/d></iframe><svg onload={loads}> @import url({address}/e);"
+    )
+    file = tmp_path / "page.html"
+    file.write_text("".join(page(hostile(text), means())), "utf-8")
+
+    dom = shown(file)
+
+    assert "<main" in dom
+    assert requests == []
+    assert "<title>ran</title>" not in dom
+    assert seen(dom).foreign == []
+
+
+def test_the_browser_would_have_asked(tmp_path: Path, asked: tuple[str, list[str]]) -> None:
+    """What the test above would see, if one of them got through."""
+    address, requests = asked
+    file = tmp_path / "page.html"
+    file.write_text(
+        f"<main><script>document.title='ran'</script><img src={address}/a.png>", "utf-8"
+    )
+
+    dom = shown(file, "--virtual-time-budget=2000")
+
+    assert "<title>ran</title>" in dom
+    assert requests == ["/a.png"]

@@ -1,0 +1,106 @@
+"""Choosing one of many sessions: typing narrows, arrows move, and all of it is a value."""
+
+import re
+
+import pytest
+
+from refold.journal.about import About
+from refold.journal.catalogue.card import Card
+from refold.views.picking import Picking, heard, moved, numbered, rows, typing
+from refold.views.styled import bare
+
+NOW = 1_000_000.0
+CARDS = (
+    Card("d", About(title="Paint the door"), NOW - 5, outcome="answered"),
+    Card(
+        "c",
+        About(title="Mend the roof", name="roof", tags=("house",)),
+        NOW - 120,
+        open=True,
+    ),
+    Card("b", About(title="屋根を直す"), NOW - 7_300, outcome="failed"),
+    Card("a", About(title="Plant a tree"), NOW - 400_000, outcome="answered"),
+)
+
+
+def ids(picking: Picking) -> list[str]:
+    return [card.id for card in picking.shown]
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("", ["d", "c", "b", "a"]),
+        ("the", ["d", "c"]),
+        ("ROOF mend", ["c"]),
+        ("hou", ["c"]),
+        ("屋", ["b"]),
+        ("zebra", []),
+    ],
+)
+def test_what_is_typed_narrows_the_list(typed: str, shown: list[str]) -> None:
+    assert ids(typing(Picking(CARDS), typed)) == shown
+
+
+def test_what_was_said_in_a_session_counts_after_what_it_is_called() -> None:
+    picking = typing(Picking(CARDS), "tree")
+
+    found = heard(picking, "tree", frozenset("ac"))
+
+    assert ids(found) == ["a", "c"]
+    assert heard(picking, "something else", frozenset("c")) == picking
+
+
+def test_the_one_that_was_reached_stays_chosen_when_more_is_found() -> None:
+    picking = moved(typing(Picking(CARDS), "the"), 1)
+
+    found = heard(picking, "the", frozenset("ab"))
+
+    assert ids(found) == ["d", "c", "b", "a"]
+    assert found.chosen == picking.chosen == CARDS[1]
+
+
+@pytest.mark.parametrize(("steps", "at"), [([1], 1), ([-1], 0), ([9], 3), ([9, -1], 2)])
+def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
+    picking = Picking(CARDS)
+
+    for step in steps:
+        picking = moved(picking, step)
+
+    assert picking.chosen == CARDS[at]
+
+
+def test_typing_begins_at_the_top_again_and_nothing_can_be_chosen_of_none() -> None:
+    picking = moved(Picking(CARDS), 3)
+
+    assert typing(picking, "the").chosen == CARDS[0]
+    assert typing(picking, "zebra").chosen is None
+    assert bare(rows(typing(picking, "zebra"), 40, 9, NOW)) == "  nothing fits"
+
+
+def test_as_much_is_drawn_as_there_is_room_for() -> None:
+    picking = moved(Picking(CARDS), 2)
+
+    assert bare(rows(picking, 40, 9, NOW)) == (
+        "     now  Paint the door\n"
+        "   2 min  roof: Mend the r… #house  open\n"
+        "›    2 h  屋根を直す  failed\n"
+        "     4 d  Plant a tree"
+    )
+    assert bare(rows(picking, 40, 2, NOW)) == (
+        "   2 min  roof: Mend the r… #house  open\n›    2 h  屋根を直す  failed\n  3 of 4"
+    )
+
+
+def test_where_nothing_moves_each_has_a_number() -> None:
+    assert bare(numbered(CARDS[2:], 40, NOW)) == (
+        "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
+    )
+
+
+def test_no_title_orders_a_screen_about() -> None:
+    evil = Card("e", About(title="\x1b[2J\rx\u202e", name="\x07", tags=("\x9b",)), NOW)
+
+    drawn = bare([*rows(Picking((evil,)), 60, 9, NOW), *numbered([evil], 60, NOW)])
+
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []

@@ -1,0 +1,507 @@
+"""The screen as a value: what each piece of news makes of it, and what that costs."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.journal.below import CallMade, ChildBorn, ChildEnded, Forked
+from refold.journal.events import (
+    Answered,
+    Asked,
+    BudgetSet,
+    Compacted,
+    Ended,
+    Entry,
+    Event,
+    FilesRestored,
+    Imported,
+    Judged,
+    ModelAnswered,
+    ModelChosen,
+    ModelFailed,
+    PlanAnswered,
+    Renamed,
+    Reserved,
+    Rewound,
+    Said,
+    SessionResumed,
+    SessionStarted,
+    Settled,
+    Started,
+    StepsSet,
+    Stopped,
+    Tagged,
+    TakenUp,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.fold import fold
+from refold.journal.frame import Frame
+from refold.values.budget import Budget
+from refold.values.control import Final
+from refold.values.growing import Growing
+from refold.values.live import (
+    CallComing,
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
+from refold.values.messages import Message, Part, Text, Thinking, ToolCall
+from refold.values.usage import Spent, Usage
+from refold.views.recap import recap
+from refold.views.screen.blocks import (
+    Block,
+    Called,
+    Coming,
+    Heard,
+    News,
+    Thought,
+    TurnOver,
+    Words,
+)
+from refold.views.screen.screen import Screen, screen_at, screen_of, shown
+from refold.views.screen.status import Status
+from refold.views.styled import bare
+
+GO = (SessionStarted("/w"), Said("Go."), TurnStarted(2), TakenUp((2,)), Asked())
+CALL = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
+OTHER = ToolCall("c2", "bash", Raw(b'{"command":"pwd"}'))
+
+
+def answer(*parts: Part, usage: Usage | None = None) -> ModelAnswered:
+    return ModelAnswered(
+        Message("assistant", parts), usage or Usage(9, output=1), model="a/m"
+    )
+
+
+def after(screen: Screen, *news: Event | Live) -> Screen:
+    for each in news:
+        seq = screen.view.seq
+        if isinstance(
+            each,
+            TextCame | ThinkingCame | CallComing | Progress | Waiting | ChildMoved | Within,
+        ):
+            screen = shown(screen, Frame(seq, 1, each))
+        else:
+            entry = Entry(seq + 1, each, at=10.0 * (seq + 1))
+            screen = shown(screen, Frame(seq + 1, 0, entry))
+    return screen
+
+
+def begun(*news: Event | Live) -> Screen:
+    return after(Screen(), *GO, *news)
+
+
+def lines(blocks: tuple[Block, ...]) -> list[str]:
+    return [bare([block.line]) for block in blocks if isinstance(block, News)]
+
+
+def test_an_answer_grows_and_becomes_its_blocks() -> None:
+    coming = begun(ThinkingCame("H"), ThinkingCame("m"), TextCame("I "), TextCame("look."))
+    whole = after(coming, answer(Thinking("Hm"), Text("I look."), CALL))
+
+    assert coming.coming == (
+        Coming(kind="thought", text=Growing("Hm")),
+        Coming(kind="words", text=Growing("I look.")),
+    )
+    assert (coming.status, whole.coming) == (Status("", 50.0), ())
+    assert whole.blocks[1:] == (
+        Thought(seq=6, at=60.0, text="Hm"),
+        Words(seq=6, at=60.0, text="I look.", model="a/m"),
+        Called(seq=6, at=60.0, call=CALL),
+    )
+
+
+def test_a_call_goes_from_a_question_to_its_result() -> None:
+    asked = begun(answer(CALL), Judged("c1", "ask", reason="no rule"))
+    answered = after(asked, Answered("c1", True))
+    running = after(answered, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n"))
+    done = after(running, Ended("c1", "done", "a\nb\n"))
+
+    assert [s.open[0] for s in (asked, answered, running)] == [
+        Called(seq=6, at=60.0, call=CALL, stage="asked", reason="no rule"),
+        Called(seq=6, at=60.0, call=CALL, reason="no rule", answered="yes"),
+        Called(
+            seq=6, at=60.0, call=CALL, stage="running", reason="no rule", answered="yes",
+            began=90.0, tail="a\nb\n",
+        ),
+    ]  # fmt: skip
+    assert [s.status.doing for s in (asked, answered, running, done)] == [
+        "", "", "running", "",
+    ]  # fmt: skip
+    assert done.open == ()
+    assert done.done[-1] == Called(
+        seq=6, at=60.0, call=CALL, stage="done", reason="no rule", answered="yes",
+        began=90.0, ended=100.0, text="a\nb\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [(Answered("c1", False, "later"), "no: later"), (Answered("c1", False), "no")],
+)
+def test_what_a_person_refused_is_kept_with_what_they_said(
+    verdict: Answered, said: str
+) -> None:
+    found = begun(
+        answer(CALL), Judged("c1", "ask"), verdict, Answered("c1", True),
+        Ended("c1", "refused", "Refused."),
+    )  # fmt: skip
+
+    (block,) = [b for b in found.done if isinstance(b, Called)]
+    assert (block.stage, block.answered) == ("refused", said)
+
+
+def test_calls_stand_in_the_order_of_their_ends_and_those_that_run_come_last() -> None:
+    found = begun(
+        answer(CALL, OTHER), Started("c1"), Started("c2"), Ended("c2", "done", "/w"),
+        ModelChosen("b/n"),
+    )  # fmt: skip
+
+    assert [b.call.id for b in found.blocks if isinstance(b, Called)] == ["c2", "c1"]
+    assert lines(found.blocks) == ["The model is now b/n."]
+    assert found.blocks[-1] == found.open[0]
+    assert found.status.doing == "running"
+
+
+def test_what_a_call_prints_is_kept_only_at_its_end() -> None:
+    running = begun(answer(CALL), Started("c1"))
+    for n in range(2_000):
+        running = after(running, Progress("c1", f"line {n}\n"))
+
+    (block,) = running.open
+    assert isinstance(block, Called)
+    assert len(block.tail) == 1_000
+    assert block.tail.endswith("line 1998\nline 1999\n")
+
+
+def test_a_call_that_code_makes_names_it_and_goes_with_it() -> None:
+    made = ToolCall("c1.1", "read_file", Raw(b"{}"))
+    lost = ToolCall("c1.2", "read_file", Raw(b"{}"))
+    found = begun(
+        answer(CALL), Started("c1"), CallMade(made, "c1"), Started("c1.1"),
+        Ended("c1.1", "done", "x"), CallMade(lost, "c1"), Ended("c1", "done", "y"),
+    )  # fmt: skip
+
+    assert [(b.call.id, b.within, b.stage) for b in found.blocks if isinstance(b, Called)] == [
+        ("c1.1", "c1", "done"), ("c1", "", "done"), ("c1.2", "c1", "unknown"),
+    ]  # fmt: skip
+
+
+def test_the_answer_that_a_tool_gives_comes_after_its_call() -> None:
+    end = Ended("c1", "done", "Given.", control=Final("It is 7."))
+
+    found = begun(answer(CALL), Started("c1"), end)
+
+    assert [type(block).__name__ for block in found.done] == ["Heard", "Called", "Words"]
+    assert found.done[-1] == Words(seq=8, at=80.0, text="It is 7.", model="a/m")
+
+
+def test_words_for_later_wait_at_the_end_until_they_are_taken_up() -> None:
+    waiting = begun(Said("And then?", when="next"), answer(Text("One.")))
+    later = after(
+        waiting,
+        TurnEnded("answered"),
+        TurnStarted(6),
+        TakenUp((6,)),
+        Asked(),
+        answer(Text("Two.")),
+    )
+
+    assert waiting.blocks[-1] == Heard(seq=6, at=60.0, words="And then?", later=True)
+    assert [b.words if isinstance(b, Heard) else type(b) for b in later.blocks] == [
+        "Go.", Words, TurnOver, "And then?", Words,
+    ]  # fmt: skip
+
+
+def test_a_stop_ends_the_answer_and_what_had_come_of_it_stays() -> None:
+    stopped = begun(TextCame("One, two"), Stopped("enough"), TextCame(" thr"))
+    partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
+    over = after(stopped, Said("Shorter."), partial, TurnEnded("interrupted", "enough"))
+
+    assert stopped.coming == ()
+    assert [type(block).__name__ for block in over.blocks] == [
+        "Heard", "Words", "TurnOver", "Heard",
+    ]  # fmt: skip
+    assert over.blocks[1] == Words(seq=8, at=80.0, text="One, two", partial=True)
+
+
+def test_what_a_failed_answer_had_said_is_kept() -> None:
+    found = begun(TextCame("So"), ModelFailed("gone", shown="So far", model="a/m"))
+
+    assert found.coming == ()
+    assert found.done[-1] == Words(seq=6, at=60.0, text="So far", model="a/m", partial=True)
+
+
+def test_pieces_of_an_answer_between_signed_thoughts_are_one_block() -> None:
+    signed = Thinking("", "acme", Raw(b'"signed"'))
+    cut = ModelAnswered(
+        Message("assistant", (Text("So "), signed, Text("so."))), stop="length"
+    )
+
+    found = begun(cut)
+
+    assert found.done[-1] == Words(seq=6, at=60.0, text="So so.", partial=True)
+
+
+def test_the_report_of_a_child_and_words_between_turns_wait_for_nothing() -> None:
+    report = begun(Said("Found it.", sender="child-1", when="next"))
+    between = after(report, TurnEnded("answered"), Said("Then?", when="next"))
+
+    assert [b.words for b in between.blocks if isinstance(b, Heard)] == [
+        "Go.", "Found it.", "Then?",
+    ]  # fmt: skip
+    assert report.open == between.open == ()
+
+
+def test_who_begins_after_a_stop_sees_what_waits_and_no_report_among_it() -> None:
+    stopped = begun(
+        Stopped("enough"), Said("Shorter."), Said("Found it.", sender="child-1", when="next"),
+    )  # fmt: skip
+
+    assert [b.words for b in stopped.open if isinstance(b, Heard)] == ["Shorter."]
+    assert screen_at(stopped.view).open == (replace(stopped.open[0], at=0.0),)
+
+
+def test_what_ends_beside_the_talk_does_not_end_what_is_done_in_it() -> None:
+    assert begun(Settled(1)).status.doing == "thinking"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        Asked(), ModelFailed("gone"), Stopped("enough"), TurnEnded("failed"),
+        Imported("s1"), answer(Text("Other.")),
+    ],
+)  # fmt: skip
+def test_nothing_more_comes_of_an_answer_after_any_of_its_ends(end: Event) -> None:
+    assert begun(TextCame("So"), end).coming == ()
+
+
+def test_why_nothing_comes_is_told_each_time() -> None:
+    once = begun(Waiting(2.0, "busy"))
+    twice = after(once, Waiting(2.0, "busy"))
+    thinks = after(twice, ThinkingCame("Hm"))
+    blank = after(thinks, TextCame("\n"))
+    on = after(blank, TextCame("At last."))
+
+    assert once.status == Status("waiting", 50.0, "busy", 2.0, tries=1)
+    assert twice.status.tries == 2
+    assert [s.status.doing for s in (thinks, blank, on)] == ["thinking", "thinking", ""]
+
+
+def test_how_a_turn_ended_and_what_it_used_is_one_block() -> None:
+    found = begun(answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered"))
+
+    assert found.done[-1] == TurnOver(
+        seq=7, at=70.0, outcome="answered", seconds=40.0,
+        spent=Spent(Usage(90, output=10), 0.0, 1, 1), last=Usage(90, output=10), model="a/m",
+    )  # fmt: skip
+
+
+def test_the_time_in_which_no_process_had_the_session_is_not_counted() -> None:
+    found = begun(SessionResumed("2"), Asked(), answer(Text("Yes.")), TurnEnded("answered"))
+
+    over = found.done[-1]
+    assert isinstance(over, TurnOver)
+    assert over.seconds == 30.0
+
+
+def test_going_back_is_told_and_takes_nothing_off_the_screen() -> None:
+    before = begun(answer(Text("Yes.")), TurnEnded("answered"), Said("More?"))
+    back = after(before, Rewound(8))
+    nowhere = after(back, Rewound(7_000))
+    start = after(back, Rewound(2))
+
+    assert back.blocks[: len(before.blocks)] == before.blocks
+    assert lines(start.blocks) == [
+        "The talk is again as at event 8. Said last: Go.",
+        "The talk is again as before its first words.",
+    ]
+    assert lines(nowhere.blocks)[-1] == (
+        "The talk stays as it is: nothing is known of event 7000."
+    )
+
+
+def test_calls_that_a_rewind_takes_back_do_not_stay_open() -> None:
+    found = begun(answer(CALL), Started("c1"), Rewound(2))
+
+    assert found.open == ()
+    assert [b.stage for b in found.done if isinstance(b, Called)] == ["unknown"]
+
+
+def test_a_call_that_an_answer_passes_over_does_not_stay_open() -> None:
+    found = begun(answer(CALL), Started("c1"), answer(Text("Well.")))
+
+    assert found.open == ()
+    assert [b.stage for b in found.done if isinstance(b, Called)] == ["unknown"]
+
+
+def test_words_that_a_rewind_takes_back_wait_no_longer() -> None:
+    found = begun(
+        answer(Text("Yes.")), Said("Then?", when="next"), Rewound(2), TurnEnded("answered"),
+    )  # fmt: skip
+
+    assert found.open == ()
+    assert [b.words for b in found.done if isinstance(b, Heard)] == ["Go.", "Then?"]
+
+
+def test_nothing_goes_on_of_what_was_under_way_where_a_session_was_imported_from() -> None:
+    whole = begun(answer(CALL), Started("c1"), Said("Then?", when="next"), Imported("s1"))
+    asking = begun(TextCame("So"), Imported("s1"))
+
+    assert [type(block) for block in whole.open] == [Heard]  # nobody has heard it yet
+    assert whole.status == Status()
+    assert (asking.coming, asking.status) == ((), Status())
+    assert lines(whole.blocks) == ["All of that came from a file, where it is session s1."]
+
+
+def test_what_happens_beside_the_talk_is_told_in_a_line_each() -> None:
+    born = ChildBorn("child-1", "c1", "explore", "Look\naround")
+    found = begun(
+        Forked("s1", 4), FilesRestored(4, 5, 1), FilesRestored(4, 5, 2), PlanAnswered(1, True),
+        born, ChildEnded("child-1", "failed", "failed", reason="gone"),
+        Settled(1, failed="no\x1b[2J model"), Compacted("trim", dropped=1, before=9, after=2),
+    )  # fmt: skip
+
+    assert lines(found.blocks) == [
+        "A copy of session s1 up to event 4 goes on here.",
+        "1 file is again as at event 4.",
+        "2 files are again as at event 4.",
+        "The plan was approved.",
+        "child-1 (explore) begins: Look around",
+        "child-1 has failed: gone",
+        "The model that was asked beside the talk failed: no\\x1b[2J model",
+        "the talk was made shorter: 1 old message left out, without a summary, 0% -> 0% of window",
+    ]
+
+
+def test_what_a_person_chose_and_called_the_session_is_told_in_a_line_each() -> None:
+    found = begun(
+        Renamed("my\x1bwork"), Renamed(""), Tagged(("a", "b")), Tagged(()), BudgetSet(),
+        BudgetSet(Budget(2, 300_000, 1, 90)), StepsSet(7), StepsSet(),
+    )  # fmt: skip
+    lent = shown(found, Frame(99, 0, Entry(99, BudgetSet(Budget(1)), by="parent")))
+
+    assert lines(lent.blocks) == [
+        "The session is now called my\\x1bwork.",
+        "The session has no name any more.",
+        "Its tags are now #a #b.",
+        "It has no tags any more.",
+        "One turn may now use up whatever it needs.",
+        "One turn may now use up $2.00, 300.0k tokens, 1 model calls, 1 min 30 s.",
+        "One turn may now have 7 answers.",
+        "One turn may now have as many answers as is set.",
+    ]
+
+
+def test_who_is_at_work_is_known_until_it_has_ended() -> None:
+    def moved(node: str) -> ChildMoved:
+        return ChildMoved(node, "explore", "", 1, 10, None, "read")
+
+    working = begun(
+        moved("child-1"), moved("child-1/child-1"), moved("child-2"), moved("child-1")
+    )
+    one_less = after(working, ChildEnded("child-1", "answered", "done"))
+
+    assert [m.node for m in working.moved] == ["child-1/child-1", "child-2", "child-1"]
+    assert [m.node for m in one_less.moved] == ["child-2"]
+    assert after(working, Within("child-1", TextCame("x"))) == working
+    assert after(working, TurnEnded("answered")).moved == ()
+
+
+def test_a_model_that_is_asked_beside_the_talk_is_what_is_being_done() -> None:
+    asking = begun(answer(CALL), Started("c1"), Reserved("leaf", "a/m"))
+    done = after(asking, Settled(8))
+
+    assert (asking.status.doing, done.status.doing) == ("asking for a leaf", "running")
+
+
+def test_a_screen_that_begins_in_the_middle_knows_what_is_open() -> None:
+    whole = begun(
+        answer(CALL, OTHER), Judged("c1", "ask", reason="no rule"), Started("c2"),
+        Said("Then?", when="next"),
+    )  # fmt: skip
+
+    found = screen_at(whole.view)
+
+    assert len(found.done) == 0
+    assert [(b.call, b.stage, b.reason) for b in found.open if isinstance(b, Called)] == [
+        (CALL, "asked", "no rule"), (OTHER, "running", ""),
+    ]  # fmt: skip
+    assert [b.words for b in found.open if isinstance(b, Heard)] == ["Then?"]
+    assert found.status.doing == "running"
+
+
+def counted(work: Callable[[], object]) -> int:
+    """Lines of our code that `work` runs."""
+    count = 0
+
+    def trace(frame: FrameType, what: str, _: object) -> Any:
+        nonlocal count
+        if "/refold/" not in frame.f_code.co_filename:
+            return None
+        count += what == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def long_session(turns: int) -> list[Entry]:
+    events: list[Event] = [SessionStarted("/w")]
+    for _ in range(turns):
+        said = len(events) + 1
+        events += [
+            Said("Go on."), TurnStarted(said), TakenUp((said,)), Asked(), answer(CALL),
+            Started("c1"), Ended("c1", "done", "x"), Asked(), answer(Text("Done.")),
+            TurnEnded("answered"),
+        ]  # fmt: skip
+    return [Entry(seq, event) for seq, event in enumerate(events, start=1)]
+
+
+def test_who_comes_back_does_not_wait_for_what_was_long_ago() -> None:
+    short, long = (fold(long_session(turns)) for turns in (20, 600))
+
+    found = [counted(lambda v=view: (screen_at(v), recap(v, 80))) for view in (short, long)]
+
+    assert found[1] <= found[0] + 100  # a few steps of a binary search
+
+
+def test_a_piece_and_an_event_cost_the_same_however_much_stands_there() -> None:
+    news = (*GO[1:], TextCame("one"), TextCame("two"), answer(Text("onetwo")))
+    short, long = (screen_of(long_session(turns)) for turns in (20, 300))
+    for n in range(3_000):
+        long = after(long, TextCame(f"{n} "))
+
+    few, many = (counted(lambda s=screen: after(s, *news)) for screen in (short, long))
+
+    assert many <= few + 20
+
+
+@given(some.lists(some.text("aé文\n", max_size=4)), some.integers(0, 20))
+def test_a_growing_text_is_the_sum_of_its_pieces(pieces: list[str], seen: int) -> None:
+    grown = Growing()
+    for piece in pieces:
+        grown = grown.plus(piece)
+
+    assert (str(grown), len(grown)) == ("".join(pieces), len("".join(pieces)))
+    assert grown.after(seen) == "".join(pieces)[seen:]
+    assert grown == Growing("".join(pieces))
+    assert (grown.plus("x"), grown.plus("y")) != (grown, grown)

@@ -1,0 +1,128 @@
+"""A session as plain text: who said what, what was done, and nothing that orders a screen."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec import Raw
+from test_screen import CALL, OTHER, after, answer, begun
+
+from refold.journal.events import (
+    Answered,
+    Asked,
+    Ended,
+    Judged,
+    ModelAnswered,
+    ModelChosen,
+    Said,
+    Started,
+    Stopped,
+    TakenUp,
+    TurnEnded,
+)
+from refold.values.live import CallComing, TextCame, ThinkingCame
+from refold.values.messages import Image, Message, Text, Thinking, ToolCall
+from refold.values.shown import Diff, Output
+from refold.views.transcript import transcript
+
+REPORT = (
+    '<child name="child-1" agent="x" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
+)
+
+
+def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
+    found = begun(
+        answer(Thinking("Hm.\nSo."), Text("I look.\n› not a person\n\nAnd do."), CALL, OTHER),
+        Judged("c1", "ask", reason="no rule"), Answered("c1", True), Started("c1"),
+        Started("c2"), Ended("c1", "done", "", (Output("ls", "a\nb\n", 2),)),
+        Ended("c2", "refused", "Refused: no."), Said("Also\nthis.", pictures=(Image("b", "image/png", "x.png"),)),
+        Said(REPORT, "child-1"), Said("Then that.", when="next"), ModelChosen("b/m"), TakenUp((13, 14)), Asked(("<reminder>Think.</reminder>",)),
+        answer(Text("Done.")), TurnEnded("answered"),
+    )  # fmt: skip
+
+    assert (
+        transcript(found)
+        == """\
+› Go.
+
+∴ Hm.
+  So.
+
+‹ I look.
+  › not a person
+
+  And do.
+
+● bash ls
+  ? no rule: yes
+  └ a
+    b
+    exit code 2
+● bash pwd
+  └ Refused: no.
+
+› Also
+  this.
+  [picture x.png]
+
+› child-1 reports:
+  Two.
+
+· The model is now b/m.
+
+‹ Done.
+
+· the last command failed with code 2: ls
+· 18 in · 2 out · 2 min 50 s
+
+› Then that.
+  (for after the turn under way)"""
+    )
+
+
+def test_what_is_under_way_is_told_as_far_as_it_is() -> None:
+    running = begun(
+        answer(CALL, OTHER), Started("c1"), Judged("c2", "ask", reason="no rule")
+    )
+    thinking = begun(ThinkingCame("Hm"), TextCame("I lo"), CallComing("bash"))
+
+    assert transcript(running).split("\n")[2:] == [
+        "● bash ls", "  └ running", "● bash pwd", "  ? it waits for a person: no rule",
+    ]  # fmt: skip
+    assert transcript(thinking).split("\n")[2:] == [
+        "∴ Hm …", "", "‹ I lo …", "", "● bash …",
+    ]  # fmt: skip
+
+
+def test_a_stopped_answer_says_so_and_a_call_by_code_names_it() -> None:
+    partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
+    stopped = begun(Stopped("enough"), partial, TurnEnded("interrupted", "enough"))
+
+    assert transcript(stopped).split("\n")[2:5] == ["‹ One, two", "  (cut off here)", ""]
+    assert "· stopped: enough" in transcript(stopped)
+
+
+def test_a_file_is_named_as_from_the_directory_and_a_call_as_one_wishes() -> None:
+    diff = Diff("/w/a.py", "changed", "@@ -1 +1 @@\n-x\n+y")
+    found = begun(answer(CALL), Started("c1"), Ended("c1", "done", "", (diff,)))
+
+    told = transcript(found, lambda call: f"<{call.name}>").split("\n")
+
+    assert told[2:] == [
+        "● <bash>", "  └ changed a.py +1 -1", "    @@ -1 +1 @@", "    -x", "    +y",
+    ]  # fmt: skip
+
+
+HOSTILE = some.text(some.sampled_from("a\n\x1b[2J\x9b\r\x07\u202e\u200b\t "), max_size=8)
+
+
+@given(HOSTILE)
+def test_no_word_of_anybody_orders_a_screen_about(text: str) -> None:
+    call = ToolCall("c1", text or "x", Raw(b'{"command":"\\u001b[2J"}'))
+    found = after(
+        begun(answer(Thinking(text), Text(text), call), Started("c1"), Ended("c1", "done", text)),
+        Said(text, sender="child-1"), Said(text, sender=text or "x"),
+        TurnEnded("failed", text), TextCame(text), ThinkingCame(text), CallComing(text),
+    )  # fmt: skip
+
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", transcript(found)) == []
