@@ -75,11 +75,14 @@ class Terminal:
         """How much was written when somebody typed last."""
         return self._sent
 
-    def until_sent(self, text: str, since: int = 0) -> None:
-        """Wait until these characters were written, whatever the screen made of them."""
+    def until_sent(self, *texts: str, since: int = 0) -> int:
+        """Wait until one of these was written, whatever the screen made of it. Which?"""
         deadline = time.monotonic() + 10
-        while text not in self.raw[since:]:
-            assert time.monotonic() < deadline, f"{text!r} was not sent:\n{self.raw!r}"
+        while True:
+            for which, text in enumerate(texts):
+                if text in self.raw[since:]:
+                    return which
+            assert time.monotonic() < deadline, f"{texts} was not sent:\n{self.raw!r}"
             self.read()
 
     def until_asked(self, prompt: str = "›") -> None:

@@ -213,12 +213,19 @@ def with_path(place: Path) -> dict[str, str]:
     return {**found, "EDITOR": "true"}
 
 
+def spoken_in(sessions: Path) -> tuple[str, int]:
+    """The first session in which something was said, and the event that says it."""
+    for session in sorted(sessions.iterdir()):
+        for row in (session / "events.jsonl").read_bytes().splitlines():
+            event = json.loads(row)
+            if event["kind"] == "Said":
+                return session.name, event["seq"]
+    raise AssertionError("nothing was said in any session")
+
+
 def filled_in(line: str) -> str:
-    """With the first session, its words and a directory where their names stand."""
-    sessions = Path(os.environ["REFOLD_HOME"]) / "sessions"
-    id_ = min(path.name for path in sessions.iterdir())
-    events = (sessions / id_ / "events.jsonl").read_bytes().splitlines()
-    said = next(e["seq"] for e in map(json.loads, events) if e["kind"] == "Said")
+    """With a session, its words and a directory where their names stand."""
+    id_, said = spoken_in(Path(os.environ["REFOLD_HOME"]) / "sessions")
     for name, value in (("ID", id_), ("EVENT", str(said)), ("[DIR]", "."), ("…", "hello")):
         line = re.sub(rf"(?<![\w\"'-]){re.escape(name)}(?!\w)", value, line)
     return line

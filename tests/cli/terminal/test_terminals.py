@@ -108,7 +108,7 @@ def worked_through(at: Terminal) -> None:
     at.until_sent("no, and why")
     at.type("y\n")
     at.until_sent("running")
-    at.until_sent("› ", at.sent)
+    at.until_sent("› ", since=at.sent)
     at.type("exit\n")
     assert at.end() == 0
 
@@ -192,9 +192,9 @@ def test_plain_is_printable_text_and_newlines(
     at = starts(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
     for asked, said in ANSWERS[story]:
         since = at.sent
-        at.until_sent(asked, since)
+        at.until_sent(asked, since=since)
         at.type(said)
-    at.until_sent(" s\r\n\r\n> ", at.sent)
+    at.until_sent(" s\r\n\r\n> ", since=at.sent)
     at.type("exit\n")
 
     assert at.end() == 0

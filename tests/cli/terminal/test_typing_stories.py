@@ -228,6 +228,13 @@ def test_a_command_of_ones_own_has_the_terminal(starts: Starts, tmp_path: Path) 
     assert "\x1b[?25h" in at.raw.partition("\x1b[?25l\x1b[31m")[2][:200]
 
 
+def test_a_command_of_ones_own_ends_with_the_pipe_that_it_writes_to(starts: Starts) -> None:
+    at = starts("talk")
+    at.type("!(yes; echo ended by $? >&2) | head -n 1" + ENTER)
+    at.until("\ny\nended by 141\n")
+    at.until_asked()
+
+
 def test_a_command_of_ones_own_runs_beside_the_work(starts: Starts, tmp_path: Path) -> None:
     at = starts("command")
     at.type("go" + ENTER)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 
 class Floor:
@@ -53,6 +54,7 @@ class Floor:
                 if self.asking:  # it waits for the keyboard, and was here first
                     continue
                 with anyio.CancelScope() as self._listening:
+                    await checkpoint_if_cancelled()  # a line may be there already
                     return await self._typed()
         return ""
 

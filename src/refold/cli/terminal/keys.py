@@ -6,12 +6,14 @@ nobody but this module changes them.
 """
 
 import os
+import select
 import termios
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 
 def one_by_one(source: int) -> AbstractContextManager[None]:
@@ -58,13 +60,33 @@ def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
         put(source, before)
 
 
+async def readable(source: int) -> None:
+    """Wait for keys. Where nobody wants them any more, they are left for who comes next."""
+    await anyio.wait_readable(source)
+    await checkpoint_if_cancelled()  # which keys that have come get ahead of
+
+
 async def pressed(source: int) -> str:
     """What is typed next. "" if nothing will ever come any more."""
-    await anyio.wait_readable(source)
+    await readable(source)
     try:
         return os.read(source, 4096).decode(errors="ignore")
     except OSError:
         return ""
+
+
+def left_over(source: int) -> bytes:
+    """Keys that came one by one and were not read.
+
+    To be taken before whole lines are asked for: Linux would keep them back until the
+    next Enter, even where one is among them.
+    """
+    if not (found := modes(source)) or found[3] & termios.ICANON:
+        return b""
+    with suppress(OSError):  # it is gone by now
+        if select.select([source], [], [], 0)[0]:
+            return os.read(source, 65_536)
+    return b""
 
 
 def forget(source: int) -> None:

@@ -27,9 +27,11 @@ _EACH_END = 256 * 1024  # bytes that are kept
 _TAIL = 4_096  # bytes that tell where the cursor stands
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
 _LAST = 0.2  # seconds for what is still on its way when it has ended
-# Makes the terminal its own, and then is the command: nothing runs in a fork of ours.
+# Makes the terminal its own, and then is the command: nothing runs in a fork of ours. What
+# Python has switched off for itself is on again, or `yes | head` would be told of an error.
 _BEGIN = (
-    "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
+    "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
+    "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
     "os.execvp(sys.argv[1],sys.argv[1:])"
 )
 

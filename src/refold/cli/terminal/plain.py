@@ -7,13 +7,21 @@ alone on a line, is that key.
 
 import codecs
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import anyio
 from anyio import to_thread
 
-from refold.cli.terminal.keys import by_line, forget, one_by_one, pressed, unseen
+from refold.cli.terminal.keys import (
+    by_line,
+    forget,
+    left_over,
+    one_by_one,
+    pressed,
+    readable,
+    unseen,
+)
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.screen import Screen
 from refold.views.styled import Line
@@ -70,8 +78,13 @@ class Plain:
             self._screen.say("")
         return found
 
-    def quiet(self) -> AbstractContextManager[None]:
-        return one_by_one(self._source) if self._screen.look.moves else nullcontext()
+    @contextmanager
+    def quiet(self) -> Generator[None]:
+        with one_by_one(self._source) if self._screen.look.moves else nullcontext():
+            try:
+                yield
+            finally:
+                self._take_in()
 
     async def typed(self) -> str:
         if not self._echoed:  # a script's lines are answers, and wait for their questions
@@ -103,6 +116,7 @@ class Plain:
         seen: Callable[[int], AbstractContextManager[None]] = by_line,
     ) -> str | Key:
         self._prompt = prompt
+        self._take_in()
         self._ask()
         with seen(self._source), anyio.CancelScope() as self._asking:
             try:
@@ -131,13 +145,16 @@ class Plain:
             (style, text.replace("›", sign)) for style, text in self._prompt
         )
 
+    def _take_in(self) -> None:
+        self._read += self._decoder.decode(left_over(self._source))
+
     async def _whole_line(self) -> None:
         while "\n" not in self._read and not self._over:
             await self._more()
 
     async def _more(self) -> None:
         try:
-            await anyio.wait_readable(self._source)
+            await readable(self._source)
             data = os.read(self._source, 65_536)
         except PermissionError:  # a file is always readable, and cannot be waited for
             data = await to_thread.run_sync(os.read, self._source, 65_536)

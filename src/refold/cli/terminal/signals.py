@@ -35,29 +35,29 @@ async def hearing(
 
     async def hear() -> None:
         nonlocal code
-        with anyio.open_signal_receiver(*_heard(stops=around_a_stop is not None)) as news:
-            async for number in news:
-                if number == signal.SIGTSTP and around_a_stop is not None:
-                    before, after = around_a_stop
-                    before()
-                    stop_here(found)
-                    after()
-                elif number in _ENDING:
-                    code = 128 + number
-                    group.start_soon(end, f"stopped by {signal.Signals(number).name}")
-                elif not code:
-                    await on_interrupt()
+        async for number in news:
+            if number == signal.SIGTSTP and around_a_stop is not None:
+                before, after = around_a_stop
+                before()
+                stop_here(found)
+                after()
+            elif number in _ENDING:
+                code = 128 + number
+                group.start_soon(end, f"stopped by {signal.Signals(number).name}")
+            elif not code:
+                await on_interrupt()
 
     async def end(reason: str) -> None:
         with anyio.move_on_after(_PATIENCE):
             await on_end(reason)
         group.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(hear)
-        await doing()
-        if not code:
-            group.cancel_scope.cancel()
+    with anyio.open_signal_receiver(*_heard(stops=around_a_stop is not None)) as news:
+        async with anyio.create_task_group() as group:
+            group.start_soon(hear)
+            await doing()
+            if not code:
+                group.cancel_scope.cancel()
     return code
 
 

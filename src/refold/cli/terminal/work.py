@@ -58,7 +58,7 @@ class Work:
         self._steering = Steering(session, screen, reading, around.unread, self._obeyed)
         self.under_way, self._over = False, anyio.Event()
         self._patience = Patience(anyio.current_time, around.notify)
-        self._pressed_at = -math.inf
+        self._pressed_at, self._hears = -math.inf, False
         self._shortening = anyio.CancelScope()
         self._following = Following()
 
@@ -138,9 +138,8 @@ class Work:
                 continue
             await self._following.caught_up(view.seq)
             async with self._floor.printing:  # somebody may be typing something
-                idle = self._session.idle
-            if idle:
-                return None
+                if self._session.idle and not self._hears:
+                    return None
 
     async def _show(self, watch: Watch) -> None:
         async for frame in watch.gathered():
@@ -186,9 +185,11 @@ class Work:
             elif not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             elif typed[0].isprintable():
+                self._hears = True  # and is not over before that is done
                 async with self._taken():
                     self._patience.seen()
                     await self._steering.hear(typed)
+                self._hears = False
 
     async def _begun(self) -> None:
         """A turn that is stopped already, or not begun yet, is not the one that is meant."""

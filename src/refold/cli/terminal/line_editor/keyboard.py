@@ -8,9 +8,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import anyio
-
-from refold.cli.terminal.keys import one_by_one
+from refold.cli.terminal.keys import one_by_one, readable
 from refold.cli.terminal.line_editor.parser import begun
 from refold.cli.terminal.line_editor.pasting import Pasted
 from refold.cli.terminal.reading import CTRL_C
@@ -57,7 +55,7 @@ class Keyboard:
     async def _read(self) -> str:
         found = ""
         while not found:  # half a letter is none
-            await anyio.wait_readable(self._source)
+            await readable(self._source)
             try:
                 data = os.read(self._source, _AT_ONCE)
             except OSError:
