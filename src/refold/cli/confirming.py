@@ -5,8 +5,13 @@ import sys
 from refold.cli.out import write
 
 
+def somebody_is_here() -> bool:
+    """Can a person be asked, and answer?"""
+    return all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout))
+
+
 def confirmed(question: str) -> bool:
-    if not all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout)):
+    if not somebody_is_here():
         return True
     write(f"{question} [y/N] ")
     return said_yes()

@@ -5,7 +5,6 @@ were kept to take changes back. It goes nowhere from where it could be fetched.
 """
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from refold.cli.confirming import said_yes, somebody_is_here
 from refold.cli.out import write
 from refold.cli.reading import named
 from refold.cli.waiting import Waiting, notice
@@ -119,9 +119,7 @@ def _line(going: Going) -> str:
 
 
 def _said_yes(count: int) -> bool:
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
+    if not somebody_is_here():
         raise BadInput("nobody is here to be asked: say --yes to delete without asking")
-    from refold.cli.confirming import said_yes
-
     write(f"Delete {many(count, 'session')} for good? [y/N] ")
     return said_yes()

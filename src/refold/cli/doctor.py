@@ -5,8 +5,6 @@ anything else that is wrong, and no session is opened.
 """
 
 import os
-import shutil
-import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ import msgspec
 
 from refold.cli.checks import here, machine, models, settings
 from refold.cli.checks.ground import Check, Ground
-from refold.cli.out import write
+from refold.cli.out import columns, write
 from refold.cli.standing import here as folder
 from refold.cli.subparsers import Subparsers
 from refold.config.masking import clean, masks_of
@@ -34,7 +32,7 @@ def add_parser(commands: Subparsers) -> None:
 
 
 def run(found: Namespace) -> int:
-    seen, room = list[Finding](), _room()
+    seen, room = list[Finding](), columns(0)
     for each in look(offline=found.offline):
         seen.append(each)
         if found.json:
@@ -99,7 +97,3 @@ def _found(name: str, check: Check, ground: Ground) -> Iterator[Finding]:
         yield Finding(name, "wrong", str(error))
     except Exception as error:  # what is broken here is what a person looks for
         yield Finding(name, "wrong", f"this could not be looked at: {error!r}")
-
-
-def _room() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

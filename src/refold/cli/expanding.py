@@ -7,6 +7,15 @@ from refold.app import App
 _SHORTCUT = re.compile(r"/([\w:-]+)(?:\s+(.*))?", re.DOTALL)
 
 
+def meant(text: str, words: str, app: App) -> tuple[str, str | None]:
+    """The words, of which `text` was typed, `/name` spelled out; and what was typed, where
+    that is not all of them.
+    """
+    if text.lstrip().startswith("/") and (said := expanded(text, app)) != text:
+        return words.replace(text, said, 1), text
+    return words, None if text == words else text
+
+
 def expanded(text: str, app: App) -> str:
     """What is said instead of `text`; the same, where it is no shortcut.
 

@@ -14,6 +14,7 @@ import anyio
 
 from refold.app import App
 from refold.cli.attached import attached
+from refold.cli.expanding import meant
 from refold.cli.flags import PICK
 from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.piped import words_of
@@ -92,7 +93,7 @@ class _Task:
         found, told, stops = self._found, self._told, self._stops
         if found.resume is None and not found.continue_:
             app.models.check(app.model_of(View()))  # before there is a session to -c
-        words, typed = _meant(found, self._words, app)
+        words, typed = meant(found.text, self._words, app)
         id_, session = await open_session(app, found)
         async with session:
             told.of(session, id_)
@@ -123,18 +124,6 @@ async def closed(app: App) -> None:
     """Close what it has open, also where we are stopped, and in a bounded time."""
     with anyio.move_on_after(_CLOSING, shield=True):
         await app.aclose()
-
-
-def _meant(found: Namespace, words: str, app: App) -> tuple[str, str | None]:
-    """The words, `/name` spelled out; and what was typed of them, where that is not all."""
-    typed = None if found.text == words else found.text
-    if found.text.lstrip().startswith("/"):
-        from refold.cli.expanding import expanded
-
-        meant = expanded(found.text, app)
-        if meant != found.text:
-            return words.replace(found.text, meant, 1), found.text
-    return words, typed
 
 
 async def _verified(app: App, id_: str, session: Session, document: Document) -> int:

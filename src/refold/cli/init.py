@@ -10,6 +10,7 @@ from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 
+from refold.cli.confirming import somebody_is_here
 from refold.cli.out import write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -66,7 +67,7 @@ def run(found: Namespace) -> int:
 
 def _asked(lacks: tuple[Section, ...]) -> str:
     """What to do with a file that is there. Raises `BadInput` where nobody can say."""
-    if not all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout)):
+    if not somebody_is_here():
         raise BadInput(
             f"{NAME} is there already: --add adds what it lacks, --force replaces it, "
             "--print only shows what would be written"

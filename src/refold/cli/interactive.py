@@ -13,6 +13,7 @@ import anyio
 from refold.agents.given import Given
 from refold.app import App
 from refold.cli.confirming import said_yes
+from refold.cli.expanding import meant
 from refold.cli.finishing import aide_for, leave, note_down
 from refold.cli.opening import app_of, as_settings, open_session, pictures, settings_of
 from refold.cli.taking_up import mended, same_place
@@ -80,12 +81,7 @@ async def _run(found: Namespace, app: App) -> int:
     try:
         if app.learns:
             leave(app.remembering, os.environ)  # what an earlier one could not finish
-        words, typed = found.text, None
-        if words.lstrip().startswith("/"):
-            from refold.cli.expanding import expanded
-
-            words = expanded(found.text, app)
-            typed = found.text if words != found.text else None
+        words, typed = meant(found.text, found.text, app)
         id_, session = await open_session(app, found)
         async with session:
             here = around(app, id_, session.view, session.lost, as_settings(found))

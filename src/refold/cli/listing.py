@@ -5,7 +5,6 @@ shown.
 """
 
 import os
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -13,10 +12,11 @@ from functools import partial
 
 import msgspec
 
-from refold.cli.out import write
+from refold.cli.out import columns, write
 from refold.cli.standing import here
 from refold.cli.waiting import Waiting, notice
 from refold.journal.catalogue.card import Card
+from refold.journal.finding import works_in
 from refold.journal.home import Home
 from refold.views.catalogued import card_document, card_line, hit_document, hit_lines
 from refold.views.counts import in_bytes, many
@@ -56,16 +56,8 @@ def _wanted(found: Namespace) -> Callable[[Card], bool]:
     tags = frozenset(found.tag)
     if found.all:
         return lambda card: tags <= set(card.about.tags)
-    real = os.path.realpath(here())
-    known = dict[str, bool]()
-
-    def wanted(card: Card) -> bool:
-        where = card.about.directory
-        if where not in known:
-            known[where] = bool(where) and os.path.realpath(where) == real
-        return known[where] and tags <= set(card.about.tags)
-
-    return wanted
+    works_here = works_in(here())
+    return lambda card: works_here(card) and tags <= set(card.about.tags)
 
 
 def _sorted(cards: list[Card], by: str) -> Sequence[Card]:
@@ -82,7 +74,7 @@ def _list(cards: Sequence[Card], found: Namespace) -> None:
     if found.json:
         write("".join(f"{_json(card_document(card))}\n" for card in cards))
     elif cards:
-        room = _room()
+        room = columns(_WIDE)
         lines = (card_line(card, room, everywhere=found.all) for card in cards)
         write("".join(f"{line}\n" for line in lines))
     else:
@@ -95,7 +87,9 @@ def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int
     if found.json:
         write("".join(f"{_json(hit_document(hit))}\n" for hit in hits))
     elif hits:
-        write("".join(f"{line}\n" for line in hit_lines(hits, _room(), bold=_bold())))
+        write(
+            "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))
+        )
     else:
         sys.stderr.write(f"nothing found{_hint(found)}\n")
     return 0 if hits else 1
@@ -104,10 +98,6 @@ def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int
 def _hint(found: Namespace) -> str:
     tags = "".join(f" tagged {tag!r}" for tag in found.tag)
     return tags + ("" if found.all else " in this directory (--all: in every one)")
-
-
-def _room() -> int:
-    return shutil.get_terminal_size((_WIDE, 24)).columns if sys.stdout.isatty() else _WIDE
 
 
 def _bold() -> bool:

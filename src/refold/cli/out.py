@@ -11,6 +11,8 @@ import sys
 from refold.errors import RefoldError
 from refold.views.escape import on_one_line, visible
 
+_USUAL = 80  # columns of a screen that does not tell
+
 
 class Gone(Exception):
     """Whoever read our output has left."""
@@ -57,6 +59,15 @@ def write_bytes(given: bytes) -> None:
         raise Gone from error
     except OSError as error:
         raise RefoldError(f"the output cannot be written: {error.strerror}") from error
+
+
+def columns(otherwise: int) -> int:
+    """How wide a screen is; `otherwise` where there is none, or nobody knows."""
+    if not _is_screen():
+        return otherwise
+    import shutil  # only who fits lines needs it
+
+    return shutil.get_terminal_size((otherwise or _USUAL, 24)).columns
 
 
 def _is_screen() -> bool:

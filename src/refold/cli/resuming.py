@@ -21,7 +21,7 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal.catalogue.card import Card
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.finding import called
+from refold.journal.finding import called, works_in
 from refold.journal.home import Home
 
 _NAMED = 5
@@ -60,15 +60,9 @@ async def choose(
 
 def sessions_of(catalogue: Catalogue, directory: Path | str) -> list[Card]:
     """Those of a directory in which something was said, the newest first."""
-    real, known = os.path.realpath(directory), dict[str, bool]()
-    found = list[Card]()
-    for card in catalogue.cards(seconds=_SOON):
-        where = card.about.directory
-        if where not in known:
-            known[where] = bool(where) and os.path.realpath(where) == real
-        if known[where] and card.about.title:
-            found.append(card)
-    return found
+    works_here = works_in(directory)
+    cards = catalogue.cards(seconds=_SOON)
+    return [card for card in cards if works_here(card) and card.about.title]
 
 
 def offered(home: Home, directory: str) -> Sequence[tuple[str, str, str]]:

@@ -5,7 +5,6 @@ is recorded, and no pen taken, before it is clear that something is to be done.
 """
 
 import os
-import shutil
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import anyio
 import msgspec
 
 from refold import __version__
-from refold.cli.out import write
+from refold.cli.out import columns, write
 from refold.cli.reading import named
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import Paths, paths
@@ -117,7 +116,7 @@ def _list(found: Sequence[Step], *, as_json: bool) -> int:
                 }
             )
     elif found:
-        write(bare(listed(found, _room())) + "\n")
+        write(bare(listed(found, columns(_ROOM))) + "\n")
     else:
         sys.stderr.write(
             "nothing was said in this session, so there is nowhere to go back to\n"
@@ -128,7 +127,7 @@ def _list(found: Sequence[Step], *, as_json: bool) -> int:
 def _show(found: Preview, view: View, *, as_json: bool) -> None:
     if as_json:
         _line(_document(found))
-    elif shown := bare(previewed(found, view.about.directory, _room())):
+    elif shown := bare(previewed(found, view.about.directory, columns(_ROOM))):
         write(shown + "\n")
     else:
         write("Nothing would change.\n")
@@ -157,10 +156,6 @@ def _document(found: Preview) -> Mapping[str, object]:
         "drift": [on_one_line(path) for path in found.drift],
         "left_alone": [on_one_line(path) for path in found.left_alone],
     }  # fmt: skip
-
-
-def _room() -> int:
-    return shutil.get_terminal_size((_ROOM, 24)).columns if sys.stdout.isatty() else _ROOM
 
 
 def _line(document: Mapping[str, object]) -> None:

@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from refold.cli.confirming import somebody_is_here
 from refold.cli.out import write
 from refold.cli.terminal.editor import editor_of
 from refold.config.writing import File, put
@@ -97,7 +98,7 @@ def _read(aside: Path) -> str:
 
 
 def _again() -> bool:
-    if not all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout)):
+    if not somebody_is_here():
         return False
     write("Edit it again? [Y/n] ")
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")

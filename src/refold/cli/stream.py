@@ -14,8 +14,9 @@ from refold.cli import nodes
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.journal.events import Entry, TurnEnded, TurnStarted
+from refold.journal.family import CHILD
 from refold.journal.home import CHILDREN
-from refold.journal.tree import CHILD, ROOT
+from refold.journal.tree import ROOT
 from refold.journal.tree_files import is_written
 from refold.journal.tree_news import TreeNews
 from refold.views.tail import Tail, tail_documents

@@ -4,6 +4,7 @@ How a child is opened, fed and stopped is the business of `agents.children`; wha
 stands in a journal of its own.
 """
 
+import re
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
 
 _NAME = "child-"
+CHILD = re.compile(r"child-[1-9][0-9]{0,8}")  # the name of any
 
 
 class Child(Struct, frozen=True):

@@ -4,7 +4,9 @@ The exact id is `home`'s own business. What is tried after that, in this order: 
 beginning of an id, the beginning of a name. Several may fit, and then nobody guesses.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from refold.errors import BadInput
 from refold.journal.catalogue.card import Card
@@ -35,6 +37,19 @@ def meant(text: str, cards: Sequence[Card]) -> Card | None:
                 f"{'; …' if len(found) > _NAMED else ''}. Give more of the id"
             )
     return None
+
+
+def works_in(directory: Path | str) -> Callable[[Card], bool]:
+    """Whether a session works there. Links are followed, once for each directory."""
+    real, known = os.path.realpath(directory), dict[str, bool]()
+
+    def works(card: Card) -> bool:
+        where = card.about.directory
+        if where not in known:
+            known[where] = bool(where) and os.path.realpath(where) == real
+        return known[where]
+
+    return works
 
 
 def called(card: Card) -> str:

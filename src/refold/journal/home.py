@@ -6,7 +6,6 @@ its first line.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import gmtime, strftime
@@ -17,6 +16,7 @@ from msgspec import DecodeError, Struct
 from refold.errors import BadInput, Corrupt
 from refold.journal import codec, lines
 from refold.journal.events import SessionStarted
+from refold.journal.family import CHILD
 from refold.journal.file import FileStore
 from refold.journal.seen import seen, stamp_of
 from refold.journal.whereabouts import whereabouts
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from refold.journal.catalogue.catalogue import Catalogue
     from refold.journal.catalogue.indexing import Tell
 
-_CHILD = re.compile(r"child-[1-9][0-9]{0,8}")
 CHILDREN = "children"  # in the directory of their parent
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
@@ -104,7 +103,7 @@ class Home:
         how far it is, where all sessions have to be looked into for that.
         """
         root, *names = text.split("/")
-        if root and names and _CHILD.fullmatch(names[0]):
+        if root and names and CHILD.fullmatch(names[0]):
             return self._below(self.find(root, tell), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
@@ -130,9 +129,7 @@ class Home:
 
     def _below(self, session: Session, names: list[str]) -> Session:
         for name in names:
-            found = (
-                self._session(f"{session.id}/{name}") if _CHILD.fullmatch(name) else None
-            )
+            found = self._session(f"{session.id}/{name}") if CHILD.fullmatch(name) else None
             if found is None:
                 raise BadInput(
                     f"the session {session.id} has no child {name!r} (`refold tree "

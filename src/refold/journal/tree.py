@@ -4,7 +4,6 @@ Where they are read from the disk is `tree_files`; how they look is the views' b
 A node is named by its address: `root`, `root/child-1`, `root/child-1/child-2`.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,12 +11,11 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.journal.events import Entry
-from refold.journal.family import Child
+from refold.journal.family import CHILD, Child
 from refold.journal.fold import View
 from refold.values.usage import Spent
 
 ROOT = "root"
-CHILD = re.compile(r"child-[1-9][0-9]{0,8}")
 
 
 class Node(Struct, frozen=True):

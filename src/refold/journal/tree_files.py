@@ -13,11 +13,11 @@ from pathlib import Path
 from refold.errors import Corrupt
 from refold.journal import codec, lines, pen
 from refold.journal.events import Entry
-from refold.journal.family import Child
+from refold.journal.family import CHILD, Child
 from refold.journal.fold import fold
 from refold.journal.home import CHILDREN
 from refold.journal.reader import Reader
-from refold.journal.tree import CHILD, ROOT, Node
+from refold.journal.tree import ROOT, Node
 
 _LOOKS = 3
 

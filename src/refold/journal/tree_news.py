@@ -11,9 +11,9 @@ from refold.errors import Corrupt
 from refold.journal import codec, lines
 from refold.journal.codec import Head
 from refold.journal.events import ChildBorn, ChildEnded, Entry
+from refold.journal.family import CHILD
 from refold.journal.home import CHILDREN
 from refold.journal.reader import Reader
-from refold.journal.tree import CHILD
 
 
 class TreeNews:

@@ -4,7 +4,7 @@ As text and as JSON. Which sessions there are says the catalogue.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -59,14 +59,19 @@ def card_document(card: Card) -> Mapping[str, object]:
 
 def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
     """The places by sessions, in the order of the best in each."""
-    by = dict[str, list[Hit]]()
-    for hit in hits:
-        by.setdefault(hit.card.id, []).append(hit)
-    for found in by.values():
+    for found in by_session(hits):
         yield card_line(found[0].card, room, everywhere=False)
         for hit in found:
             start = f"  {hit.seq:>6}  {on_one_line(hit.who):<6} "
             yield start + _snippet(hit.snippet, room - len(start), bold=bold)
+
+
+def by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
+    """In the order of the first of each."""
+    by = dict[str, list[Hit]]()
+    for hit in hits:
+        by.setdefault(hit.card.id, []).append(hit)
+    return list(by.values())
 
 
 def hit_document(hit: Hit) -> Mapping[str, object]:

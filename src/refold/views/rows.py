@@ -6,10 +6,10 @@ terminal breaks it, and it can still be copied. `flow` does this for words under
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from refold.views.cells import cells, cut, letters
-from refold.views.styled import Line, Link, Piece, Style
+from refold.views.styled import Line, Link, Piece, Style, joined
 
 _PARTS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 _ADDRESS = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
@@ -42,7 +42,7 @@ class _Rows:
 
     def end_row(self) -> None:
         self._settle()
-        self.done.append(tuple(_joined(self._row)))
+        self.done.append(tuple(joined(self._row)))
         self._row, self._used, self._blank = [], 0, []
 
     def _letters(self, style: Style | Link, part: str) -> None:
@@ -62,12 +62,12 @@ class _Rows:
         """Put the word on this row, or on the next."""
         if not self._word:
             return
-        word, self._word = list(_joined(self._word)), []
+        word, self._word = joined(self._word), []
         self._last = ""
         text = "".join(part for _, part in word)
         wide, blank = cells(text), sum(cells(part) for _, part in self._blank)
         if self._used + blank + wide > self._room and self._row:
-            self.done.append(tuple(_joined(self._row)))
+            self.done.append(tuple(joined(self._row)))
             self._row, self._used, blank = [], 0, 0
             self._blank = []
         if wide > self._room and not (self._addresses and _ADDRESS.match(text)):
@@ -114,7 +114,7 @@ def chopped(pieces: Iterable[Piece], room: int) -> list[Line]:
                 used = 0
             rows[-1].append((style, letter))
             used += wide
-    return [tuple(_joined(row)) for row in rows]
+    return [tuple(joined(row)) for row in rows]
 
 
 def clipped(row: Line, room: int) -> Line:
@@ -129,17 +129,3 @@ def clipped(row: Line, room: int) -> Line:
         kept.append((style, text))
         left -= cells(text)
     return tuple(kept)
-
-
-def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Neighbours of one style as one."""
-    held: Piece | None = None
-    for style, text in pieces:
-        if held is not None and held[0] == style:
-            held = (style, held[1] + text)
-        else:
-            if held is not None:
-                yield held
-            held = (style, text)
-    if held is not None:
-        yield held

@@ -30,6 +30,16 @@ def line(text: str, style: Style = "plain") -> Line:
     return ((style, text),)
 
 
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """Neighbours of one style as one."""
+    found: list[Piece] = []
+    for style, text in pieces:
+        if found and found[-1][0] == style:
+            text = found.pop()[1] + text
+        found.append((style, text))
+    return found
+
+
 def bare(lines: Iterable[Line]) -> str:
     """The text alone."""
     return "\n".join("".join(text for _, text in found) for found in lines)

@@ -79,7 +79,7 @@ def _heard(block: Heard) -> Iterator[str]:
         yield from (bare([row]) for row in rest)
         return
     who = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
-    yield from _under("› ", who + visible(block.typed or block.words))
+    yield from _under("› ", who + visible(block.said))
     for picture in block.pictures:
         yield f"  [picture {on_one_line(picture.name or picture.kind)}]"
     if block.later:

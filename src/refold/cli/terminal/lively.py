@@ -5,8 +5,6 @@ terminal that can do it is really there: importing it takes longer than all the 
 What keys do says `line_editor.keys`.
 """
 
-import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +14,6 @@ from typing import Any
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.data_structures import Size
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText
@@ -32,12 +29,10 @@ from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
-from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import Style as Styles
 
 from refold.cli.terminal.completion import Complete, names_a_file
 from refold.cli.terminal.keys import forget
+from refold.cli.terminal.line_editor.drawing import ESC_ALONE, drawing
 from refold.cli.terminal.line_editor.elsewhere import Elsewhere
 from refold.cli.terminal.line_editor.history import Suggested, history
 from refold.cli.terminal.line_editor.keyboard import Keyboard
@@ -59,18 +54,7 @@ from refold.values.clean import clean
 from refold.views.flow import fitted
 from refold.views.styled import Line, Piece
 
-_ESC_ALONE = 0.1  # seconds
 _TYPED_AHEAD = 0.1  # seconds in which that comes
-_STYLES = {
-    "dim": "fg:ansibrightblack",
-    "strong": "bold",
-    "person": "bold fg:ansiblue",
-    "warn": "fg:ansiyellow",
-    "good": "fg:ansigreen",
-    "bad": "fg:ansired",
-    "accent": "fg:ansicyan",
-    "auto-suggestion": "fg:ansibrightblack",
-}
 _VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | Later | Key
 
@@ -140,7 +124,7 @@ class Lively:
         app = self._editor.app
         app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
         # There Esc is a key of its own, and not the first half of Alt and another.
-        app.ttimeoutlen, app.timeoutlen = (_ESC_ALONE,) * 2 if on else (0.5, 1.0)
+        app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if on else (0.5, 1.0)
         return on
 
     def interrupt(self) -> bool:
@@ -156,19 +140,7 @@ class Lively:
 
     @cached_property
     def _common(self) -> dict[str, Any]:
-        # No cursor position is asked for: an answer that comes late would be typed text.
-        output = Vt100_Output(
-            sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
-        )
-        look = self._screen.look
-        colors = look.color and not look.mono
-        return {
-            "input": self._input,
-            "output": output,
-            "color_depth": ColorDepth.DEPTH_4_BIT if colors else ColorDepth.DEPTH_1_BIT,
-            "style": Styles.from_dict(_STYLES),
-            "include_default_pygments_style": False,
-        }
+        return {"input": self._input, **drawing(self._screen.look)}
 
     @cached_property
     def _editor(self) -> "PromptSession[_Answer]":
@@ -195,7 +167,7 @@ class Lively:
             history=DummyHistory(), erase_when_done=True, **self._common
         )
         # Esc alone must not be taken for the beginning of Alt+Enter for long.
-        found.app.ttimeoutlen = found.app.timeoutlen = _ESC_ALONE
+        found.app.ttimeoutlen = found.app.timeoutlen = ESC_ALONE
         return found
 
     async def _short_line(self, prompt: Line, text: str, keys: KeyBindings) -> _Answer:
@@ -264,12 +236,3 @@ class Lively:
 
 def _now(answer: _Answer) -> str | Key:
     return answer.words if isinstance(answer, Later) else answer
-
-
-def _size() -> Size:
-    try:
-        found = os.get_terminal_size(sys.stdout.fileno())
-    except OSError:
-        return Size(24, 80)
-    # Some terminals say 0 for what they do not know.
-    return Size(found.lines or 24, found.columns or 80)

@@ -63,24 +63,22 @@ async def resume(here: Conversation, rest: str) -> None:
 
 async def search(here: Conversation, rest: str) -> None:
     """Where it was said, in the sessions of this directory, and a way there."""
-    from refold.views.catalogued import hit_lines
+    from refold.views.catalogued import by_session, hit_lines
 
     if not rest:
         raise BadInput("say /search WORDS: what was said in a session of this directory")
     hits = await anyio.to_thread.run_sync(_found, _home(here), rest, _directory(here))
-    by = dict[str, list["Hit"]]()
-    for hit in hits:
-        by.setdefault(hit.card.id, []).append(hit)
-    if not by:
+    found = by_session(hits)
+    if not found:
         here.screen.say("Nothing was found in the sessions of this directory.")
         return
-    for number, of_one in enumerate(by.values(), start=1):
-        wide = len(str(len(by))) + 2
+    for number, of_one in enumerate(found, start=1):
+        wide = len(str(len(found))) + 2
         rows = hit_lines(of_one, here.screen.room - wide, bold=False)
         for at, row in enumerate(rows):
             head = f"{'' if at else number:<{wide}}"
             here.screen.line((("accent", head), ("dim" if at else "plain", row)))
-    await _one_of(list(by), here)
+    await _one_of([of_one[0].card.id for of_one in found], here)
 
 
 async def _one_of(ids: Sequence[str], here: Conversation) -> None:

@@ -13,7 +13,7 @@ from refold.cli.terminal.look import Look, look
 from refold.cli.terminal.spelling import MOST, is_all_of_unicode, spelled
 from refold.views.cells import cells, cut
 from refold.views.flow import fitted
-from refold.views.styled import Line, Piece, Style
+from refold.views.styled import Line, Piece, Style, joined
 
 
 class Screen:
@@ -40,9 +40,9 @@ class Screen:
 
     def pieces(self, pieces: Iterable[Piece]) -> None:
         """Text that goes on where the last one ended."""
-        joined = _joined(pieces)
-        if text := "".join(text for _, text in joined):
-            self._write("".join(self.look.paint(*piece) for piece in joined), text)
+        whole = joined(pieces)
+        if text := "".join(text for _, text in whole):
+            self._write("".join(self.look.paint(*piece) for piece in whole), text)
 
     def line(self, line: Line) -> None:
         self.fresh()
@@ -145,13 +145,3 @@ class Screen:
             self._out.flush()
         except OSError:  # the terminal is gone; the session need not end for that
             return
-
-
-def _joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Neighbours of one style joined, so that fewer orders are written."""
-    joined: list[Piece] = []
-    for style, text in pieces:
-        if joined and joined[-1][0] == style:
-            text = joined.pop()[1] + text
-        joined.append((style, text))
-    return joined

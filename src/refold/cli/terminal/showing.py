@@ -117,8 +117,8 @@ class Showing:
                 assert_never(block)
 
     def _heard(self, block: Heard) -> None:
-        if (block.key and block.key in self.own) or block.sender == SHELL:
-            return  # it stands here since it was typed
+        if self._stands(block):
+            return
         self._part()
         self._paper.gap()
         if from_child(block.sender):
@@ -127,8 +127,12 @@ class Showing:
             self._dense = False
         else:
             sign = self._paper.look.sign("prompt")
-            self._paper.say(f"{sign} {visible(block.typed or block.words)}", "person")
+            self._paper.say(f"{sign} {visible(block.said)}", "person")
         self._last = ""
+
+    def _stands(self, block: Heard) -> bool:
+        """It was typed here, and stands here since."""
+        return (block.key != "" and block.key in self.own) or block.sender == SHELL
 
     def _comes(self, before: tuple[Coming, ...], now: tuple[Coming, ...]) -> None:
         """The answer under way, from where it was when it was last looked at."""
@@ -163,11 +167,10 @@ class Showing:
 
     def _put_off(self, block: Heard) -> None:
         """Words for later. Those instead of a turn that is stopped are shown after it."""
-        typed_here = block.key in self.own or block.sender == SHELL
-        if typed_here or self._now.view.turn.stopped:
+        if self._stands(block) or self._now.view.turn.stopped:
             return
         self._part()
-        self._paper.say(f"after this turn: {visible(block.typed or block.words)}", "dim")
+        self._paper.say(f"after this turn: {visible(block.said)}", "dim")
         self._last = ""
 
     def _does(self, before: Status, now: Status) -> None:

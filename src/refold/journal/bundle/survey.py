@@ -14,8 +14,8 @@ from refold.journal import codec, lines, pen
 from refold.journal.below import ChildBorn
 from refold.journal.bundle.following import follow
 from refold.journal.events import Imported
+from refold.journal.family import CHILD
 from refold.journal.named import NAMING, blobs_of
-from refold.journal.tree import CHILD
 from refold.journal.tree_files import is_written
 
 

@@ -27,11 +27,11 @@ from refold.journal.bundle.reading import Reading
 from refold.journal.codec import Head
 from refold.journal.disk import Disk, make_directories, told
 from refold.journal.events import Entry, Imported
+from refold.journal.family import CHILD
 from refold.journal.fold import View, apply
 from refold.journal.forking import sweep
 from refold.journal.home import CHILDREN, Home
 from refold.journal.named import blobs_of
-from refold.journal.tree import CHILD
 
 ASIDE = ".import-"  # before the process id of who makes it
 DEEPEST = 16  # children below children

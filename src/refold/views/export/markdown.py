@@ -62,7 +62,7 @@ def _one(told: Story, how: _How, level: int) -> Iterator[str]:
 def _block(block: Block, turn: Turn, told: Story, how: _How, level: int) -> Iterator[str]:
     match block:
         case Heard():
-            yield f"**{_words(who(block.sender))}:**\n\n{_quoted(block.typed or block.words)}"
+            yield f"**{_words(who(block.sender))}:**\n\n{_quoted(block.said)}"
             for picture in block.pictures:
                 yield f">\n> [picture: {_words(picture.name or picture.kind)}]\n"
         case Words(text=text, partial=partial):

@@ -6,7 +6,7 @@ from refold.journal.tree import Node
 from refold.views.escape import visible
 from refold.views.export.story import Means, Story, story
 from refold.views.screen.blocks import Thought
-from refold.views.screen.screen import Screen, screen_of
+from refold.views.screen.screen import Screen
 from refold.views.transcript import transcript
 
 _RULE = "─" * 40
@@ -23,7 +23,7 @@ def _one(told: Story, means: Means) -> Iterator[str]:
     for name, value in told.facts:
         yield visible(f"{name:{wide}}  {value}\n")
     yield f"{_RULE}\n\n"
-    screen = screen_of(told.node.entries)
+    screen = told.screen
     yield transcript(screen if means.thoughts else _unthought(screen), means.label) + "\n"
     for children in told.below.values():
         for child in children:

@@ -17,7 +17,7 @@ from refold.views.cells import cut
 from refold.views.counts import spent_row
 from refold.views.escape import on_one_line
 from refold.views.screen.blocks import Block, Called, Heard, Thought, TurnOver
-from refold.views.screen.screen import screen_of
+from refold.views.screen.screen import Screen, screen_of
 from refold.views.screen.talk import from_child
 
 _TITLE = 90  # cells
@@ -53,12 +53,13 @@ class Turn(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """`below` are the children, by the id of the call that began each."""
+    """`screen` is all of it; `below` the children, by the id of the call that began each."""
 
     node: Node
     title: str
     facts: tuple[tuple[str, str], ...]
     turns: tuple[Turn, ...]
+    screen: Screen
     below: dict[str, tuple["Story", ...]]
 
     @property
@@ -72,8 +73,8 @@ class Story(Struct, frozen=True):
 
 
 def story(node: Node, means: Means) -> Story:
-    blocks = screen_of(node.entries).blocks
-    shown = [b for b in blocks if means.thoughts or not isinstance(b, Thought)]
+    screen = screen_of(node.entries)
+    shown = [b for b in screen.blocks if means.thoughts or not isinstance(b, Thought)]
     children = node.children if means.children else ()
     known = [child for child in children if child.entries]
     return Story(
@@ -81,6 +82,7 @@ def story(node: Node, means: Means) -> Story:
         title_of(node),
         tuple((name, on_one_line(value)) for name, value in _facts(node, means) if value),
         tuple(_turns(shown)),
+        screen,
         _by_call([story(child, means) for child in known]),
     )
 
@@ -137,7 +139,7 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnOver | None) -> Turn:
     inner = set(map(id, made))
     top = tuple(b for b in blocks if id(b) not in inner)
     said = [b for b in blocks if isinstance(b, Heard) and not from_child(b.sender)]
-    words = _short(said[0].typed or said[0].words) if said else ""
+    words = _short(said[0].said) if said else ""
     at = blocks[0].at if blocks else over.at if over else 0.0
     return Turn(number, words or "(no words)", at, top, within, over)
 

@@ -32,6 +32,11 @@ class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
     pictures: tuple[Image, ...] = ()
     typed: str | None = None  # what the person wrote of them; None: all
 
+    @property
+    def said(self) -> str:
+        """What a person is shown: not what a template or a pipe brought."""
+        return self.typed or self.words
+
 
 class Words(Struct, frozen=True, kw_only=True, tag="words"):
     """What the model said. `partial`: it was cut off."""

@@ -3,14 +3,11 @@
 Nothing of it stays on the screen. What the keys mean is `views.picking`.
 """
 
-import os
-import sys
 import time
 
 import anyio
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.data_structures import Size
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -22,10 +19,8 @@ from prompt_toolkit.layout import (
     VSplit,
     Window,
 )
-from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import Style as Styles
 
+from refold.cli.terminal.line_editor.drawing import ESC_ALONE, drawing
 from refold.cli.terminal.picking import Search
 from refold.cli.terminal.screen import Screen
 from refold.journal.catalogue.card import Card
@@ -33,12 +28,6 @@ from refold.views.picking import Picking, heard, moved, rows, typing
 
 _ABOVE = 3  # rows of a screen that are not the list
 _PAGE = 10
-_ESC_ALONE = 0.1  # seconds
-_STYLES = {
-    "dim": "fg:ansibrightblack",
-    "strong": "bold",
-    "accent": "fg:ansicyan",
-}
 _STEPS = {
     "up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE, "pagedown": _PAGE,
     "c-home": -1_000_000, "c-end": 1_000_000,
@@ -73,21 +62,14 @@ class _List:
             height=1,
         )
         rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
-        look = self._screen.look
-        colors = look.color and not look.mono
         app = Application[str](
             layout=Layout(HSplit([typed, rows_])),
             key_bindings=self._keys(),
             erase_when_done=True,
             input=create_input(),
-            output=Vt100_Output(
-                sys.stdout, self._size, term=os.environ.get("TERM"), enable_cpr=False
-            ),
-            style=Styles.from_dict(_STYLES),
-            include_default_pygments_style=False,
-            color_depth=ColorDepth.DEPTH_4_BIT if colors else ColorDepth.DEPTH_1_BIT,
+            **drawing(self._screen.look),
         )
-        app.ttimeoutlen = app.timeoutlen = _ESC_ALONE
+        app.ttimeoutlen = app.timeoutlen = ESC_ALONE
         return app
 
     def _keys(self) -> KeyBindings:
@@ -131,6 +113,3 @@ class _List:
         ids = await anyio.to_thread.run_sync(self._search, text)
         self._picking = heard(self._picking, text, ids)
         self._app.invalidate()
-
-    def _size(self) -> Size:
-        return Size(self._screen.look.height() or 24, self._screen.room)

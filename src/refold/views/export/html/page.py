@@ -117,7 +117,7 @@ class _Drawn(Struct):
         shown = [
             picture(each, self.means.picture(told.node, each)) for each in block.pictures
         ]
-        words = block.typed or block.words
+        words = block.said
         if from_child(block.sender):
             summary = element("summary", element("span", "its report", class_="label"))
             inside = element("div", self.prose(words), class_="inside words")
