@@ -31,7 +31,7 @@ import msgspec
 
 from bench.table import show
 from refold import Agent
-from refold.models import Traits
+from refold.hall.models import Traits
 from refold.provider.failures import Peer
 from refold.provider.http import Answer, Http, Patience
 from refold.provider.local.models import Model, find

@@ -19,7 +19,7 @@ HEAVY = {
 }  # fmt: skip
 FOR_A_VERSION = HEAVY | {
     "anyio", "asyncio", "email", "httpx", "httpx2", "msgspec", "ssl", "socket", "tempfile",
-    "refold.app", "refold.session", "refold.engine", "refold.provider", "refold.tools",
+    "refold.hall.app", "refold.session", "refold.engine", "refold.provider", "refold.tools",
     "refold.journal",
 }  # fmt: skip
 SCRIPTED = HEAVY | {"httpx", "httpx2", "httpcore", "httpcore2"}

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from refold.journal import events
     from refold.journal.events import Entry
     from refold.journal.frame import Frame
-    from refold.library import Agent, Question, Result, Session
+    from refold.library.agent import Agent
+    from refold.library.answering import Question
+    from refold.library.conversation import Result, Session
     from refold.tools.contract import Reply, Tool, tool
     from refold.values.budget import Budget
     from refold.values.control import Final
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from refold.values.usage import Usage
 
 _WHERE = {
-    "Agent": "library", "Session": "library", "Result": "library", "Question": "library",
+    "Agent": "library.agent", "Session": "library.conversation",
+    "Result": "library.conversation", "Question": "library.answering",
     "tool": "tools.contract", "Tool": "tools.contract", "Reply": "tools.contract",
     "Effect": "values.tools", "Usage": "values.usage", "Final": "values.control",
     "Checklist": "values.shown", "Todo": "values.todos", "Budget": "values.budget",

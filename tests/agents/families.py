@@ -14,7 +14,6 @@ from refold.agents.child import Opening, Position
 from refold.agents.children import Children
 from refold.agents.profile import Profile
 from refold.agents.worktree import Worktrees
-from refold.conversation import Session as Conversation
 from refold.engine.decide import Policy
 from refold.engine.policies.children import hearing_children
 from refold.engine.policies.converse import converse
@@ -27,6 +26,7 @@ from refold.journal.events import Entry, Event
 from refold.journal.store import MemoryStore
 from refold.journal.tree import Node, walk
 from refold.journal.tree_files import tree
+from refold.library.conversation import Session as Conversation
 from refold.permissions.rules import parse
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder

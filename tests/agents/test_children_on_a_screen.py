@@ -8,7 +8,7 @@ import pytest
 from families import Tree, called, give
 
 from refold.cli.terminal.look import Look
-from refold.cli.terminal.screen import Screen as Paper
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.events import Entry

@@ -9,7 +9,7 @@ from msgspec import Struct, convert
 
 from refold.config.paths import paths
 from refold.config.settings import Settings
-from refold.models import Models, Traits
+from refold.hall.models import Models, Traits
 from refold.provider.port import CallDelta, Delta, Provider, Request
 from refold.testing.scripted import ScriptedProvider
 from refold.tools.notebook_edit import notebook_edit

@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.app import App
 from refold.cli.main import main
 from refold.config.load import load
 from refold.config.paths import paths
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.journal.events import AgentChosen
 from refold.testing.scripted import ScriptedProvider
-from refold.wishes import Wishes
 
 MINE = "---\ndescription: Looks at pages.\nreadonly: true\nrole: small\n---\nYou look.\n"
 

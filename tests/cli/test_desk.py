@@ -9,13 +9,13 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.answering import questions
-from refold.app import App
 from refold.cli.desk import Desk
 from refold.cli.orders import CompactTalk, order_in
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.journal.below import ChildAnswered, ChildAsks, ChildBorn, ChildStopped
 from refold.journal.events import (
     AgentChosen,
@@ -34,6 +34,7 @@ from refold.journal.events import (
     TurnStarted,
 )
 from refold.journal.frame import Frame
+from refold.library.answering import questions
 from refold.session.session import Session
 from refold.testing.scripted import ScriptedProvider
 from refold.values.budget import Budget
@@ -41,7 +42,6 @@ from refold.values.control import Todos
 from refold.values.messages import ToolCall
 from refold.values.todos import Todo
 from refold.views.stream import Document, documents
-from refold.wishes import Wishes
 
 
 @asynccontextmanager

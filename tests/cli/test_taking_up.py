@@ -164,7 +164,7 @@ def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
         "---\nname: poet\ndescription: rhymes\n---\nYou rhyme.\n"
     )
     with monkeypatch.context() as then:
-        then.setattr("refold.kin.__version__", "0.0.9")
+        then.setattr("refold.hall.kin.__version__", "0.0.9")
         assert say(here, "--agent", "poet") == 0
     (folder / "poet.md").unlink()
     capfd.readouterr()

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from refold.app import App
 from refold.config.paths import paths
 from refold.config.settings import Roles, Settings
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.provider.catalog import find
 from refold.provider.kept_lists import Found, Listed, directory_in, remember
-from refold.wishes import Wishes
 
 
 def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:

@@ -19,14 +19,13 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.stdio import Door
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.look import look as look_at
 from refold.cli.terminal.notifying import BELL
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.plain import Plain
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.work import Work
 from refold.cli.titling import find_title
 from refold.cli.told import Told
@@ -36,11 +35,13 @@ from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
 from refold.engine.world import Aide
 from refold.errors import BadInput, ToolFailed
+from refold.hall.app import App
+from refold.hall.remembering import Remembering
+from refold.hall.wishes import Wishes
 from refold.journal.events import Checkpointed, Compacted, Entry
 from refold.journal.home import Home
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
-from refold.remembering import Remembering
 from refold.session.session import Session
 from refold.testing.cast import Cast
 from refold.testing.scripted import Reply as Line
@@ -50,7 +51,6 @@ from refold.testing.wire_server import Answer, Heard, wire_server
 from refold.tools.todo import todo_write
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
-from refold.wishes import Wishes
 
 Build = Callable[..., Agent]
 Probe = Callable[[Build], Awaitable[object]]
@@ -522,8 +522,8 @@ async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
     async with started(build) as (app, id_, session):
         printed = io.StringIO()
-        screen = Screen(printed, Look(moves=True, display="status"))
-        work = Work(session, around(app, id_, session.view), screen, Plain(screen))
+        paper = Paper(printed, Look(moves=True, display="status"))
+        work = Work(session, around(app, id_, session.view), paper, Plain(paper))
         await session.inbox.say("Go.")
         await work.through(session.go)
     return BELL in printed.getvalue()

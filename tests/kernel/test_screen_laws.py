@@ -15,7 +15,7 @@ from test_compaction import world
 from test_shorter_laws import LIVES, Life, Wild, one
 
 from refold.cli.terminal.look import Look
-from refold.cli.terminal.screen import Screen as Paper
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.draft import Draft

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.conversation import Question, Result
 from refold.errors import BadInput
+from refold.library.conversation import Question, Result
 from refold.testing.scripted import Line, ScriptedProvider
 
 ENTER = ("enter_plan_mode", "{}")

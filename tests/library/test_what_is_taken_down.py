@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.conversation import Result
 from refold.journal.events import Checkpointed, Started
 from refold.journal.frame import Frame
+from refold.library.conversation import Result
 from refold.testing.scripted import Line, ScriptedProvider
 
 

@@ -193,7 +193,6 @@ def test_one_that_is_killed_is_finished_at_the_next_start(
         assert process is not None
         with anyio.fail_after(60):
             await reached.wait()
-        process.send_signal(signal.SIGHUP)  # the terminal closes
         os.kill(process.pid, signal.SIGKILL)
         assert await ended(process) < 0
 

@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from refold.errors import ProviderError, ToolFailed
+from refold.hall.remembering import heard_in
 from refold.journal import codec
 from refold.journal.events import Entry, Said
 from refold.memory.grounding import grounded
 from refold.memory.said import own_words
-from refold.remembering import heard_in
 from tests.memory.workplace import Workplace, note
 
 TASK = "Read notes.txt and summarise the deploy steps for me."

@@ -11,8 +11,8 @@ from msgspec import Struct
 from refold import Agent
 from refold.config.paths import paths
 from refold.engine.world import Aide
+from refold.hall.remembering import Learned, Remembering, heard_in
 from refold.journal.home import Home
-from refold.remembering import Learned, Remembering, heard_in
 from refold.testing.scripted import Line, ScriptedProvider
 
 OK = "Done."

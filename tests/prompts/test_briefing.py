@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from refold.briefing import Briefing, Ground, Material
 from refold.config.folders import Folders
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.errors import BadInput
+from refold.hall.briefing import Briefing, Ground, Material
 from refold.journal.events import Briefed
 from refold.prompts.parts import Told, part_of
 from refold.prompts.presets import preset

@@ -8,11 +8,11 @@ import pytest
 from msgspec import Raw
 
 from refold import Agent, Question
-from refold.briefing import Briefing, Ground, Material
 from refold.config.paths import paths
 from refold.config.settings import Settings
+from refold.hall.briefing import Briefing, Ground, Material
+from refold.hall.models import Traits
 from refold.journal.events import Briefed
-from refold.models import Traits
 from refold.prompts.presets import BUILT_IN
 from refold.provider.local.protocol import plain
 from refold.provider.local.server import CONTEXT

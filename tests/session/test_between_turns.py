@@ -6,12 +6,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.app import App
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.engine.policies.converse import converse
 from refold.engine.world import Aide, World
 from refold.errors import BadInput
+from refold.hall.app import App
+from refold.hall.outfit import GONE
+from refold.hall.wishes import Wishes
 from refold.journal.events import (
     AgentChosen,
     Entry,
@@ -25,14 +27,12 @@ from refold.journal.events import (
 from refold.journal.fold import View, fold
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore
-from refold.outfit import GONE
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.session.rewinding import steps
 from refold.session.session import Manners, Session, beginning
 from refold.testing.scripted import ScriptedProvider
-from refold.wishes import Wishes
 
 
 class Slow:

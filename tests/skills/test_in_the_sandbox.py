@@ -7,10 +7,10 @@ import pytest
 
 from refold.config.paths import Paths
 from refold.config.settings import Settings
+from refold.hall.workspace import Where, Workspace
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts, Target, Touch
 from refold.values.tools import Effect
-from refold.workspace import Where, Workspace
 from tests.place.walled import needs_bubblewrap, walled
 from tests.skills.surrounded import write
 

@@ -13,12 +13,12 @@ from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
 from refold.config.paths import paths
+from refold.hall.workspace import around
 from refold.prompts.repository import root_of
 from refold.skills.places import Around
 from refold.tools.builtin import builtin
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
-from refold.workspace import around
 
 _WORKS = {"main": "for you", "child": "for other agents", "both": ""}
 

@@ -20,8 +20,8 @@ from refold.config import credentials, keyring
 from refold.config.keys import Held, Keys, wrong
 from refold.config.load import load
 from refold.config.paths import Paths, paths
-from refold.connections import Connections
 from refold.errors import BadInput, ProviderError, Refused
+from refold.hall.connections import Connections
 from refold.provider import catalog
 from refold.provider.listing import list_models
 from refold.provider.spec import ProviderSpec

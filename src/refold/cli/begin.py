@@ -11,13 +11,12 @@ from tempfile import mkdtemp
 
 import anyio
 
-from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.local import install
 from refold.cli.out import write
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.reading import Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.this import this_terminal
 from refold.cli.terminal.work import Work
 from refold.cli.tour import Opening, Scene
@@ -28,16 +27,17 @@ from refold.config.paths import Paths, paths
 from refold.config.settings import Terminal
 from refold.config.writing import remember
 from refold.errors import RefoldError
+from refold.hall.app import App
+from refold.hall.models import SMALL, ollama_models
+from refold.hall.wishes import Wishes
 from refold.journal.fold import View
 from refold.journal.lines import NAME
-from refold.models import SMALL, ollama_models
 from refold.provider import catalog
 from refold.provider.local.models import DEFAULT, MODELS, find
 from refold.provider.local.shelf import Shelf, default_directory
 from refold.provider.port import Provider
 from refold.session.session import Session
 from refold.views.result import EXIT_CODES
-from refold.wishes import Wishes
 
 DEMO_STEPS = 12  # a small model that goes astray is not watched for fifty answers
 DEMO_FILE = "number.txt"
@@ -111,7 +111,7 @@ def _opening(places: Paths) -> Opening:
     return opening
 
 
-def _terminal(places: Paths) -> tuple[Screen, Reading]:
+def _terminal(places: Paths) -> tuple[Paper, Reading]:
     seen = load(places.settings, os.environ, {}).settings.terminal
     return this_terminal(display=seen.display, theme=seen.theme)
 
@@ -129,11 +129,11 @@ async def _demo(places: Paths, model: str) -> int:
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / DEMO_FILE).write_text("4217\n", encoding="utf-8")
     app, id_, session = await _start(places, model, scratch, None)
-    screen, _ = _terminal(places)
+    paper, _ = _terminal(places)
     write(f"{model} in {scratch}\n› {DEMO_WORDS}\n\n")
     try:
         async with session:
-            view = await _through(session, app, id_, screen)
+            view = await _through(session, app, id_, paper)
     finally:
         await app.aclose()
     write(f"\nThe journal: {app.home.path(id_) / NAME}\n")
@@ -141,9 +141,9 @@ async def _demo(places: Paths, model: str) -> int:
     return EXIT_CODES[view.turn.outcome]
 
 
-async def _through(session: Session, app: App, id_: str, screen: Screen) -> View:
+async def _through(session: Session, app: App, id_: str, paper: Paper) -> View:
     await session.inbox.say(DEMO_WORDS, client_key="demo")
-    work = Work(session, around(app, id_, session.view), screen, Plain(screen))
+    work = Work(session, around(app, id_, session.view), paper, Plain(paper))
     failure = await work.through(session.go, "demo")
     if failure is not None:
         sys.stderr.write(f"refold: {failure}\n")

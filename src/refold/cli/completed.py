@@ -69,9 +69,9 @@ def _agents() -> Iterator[tuple[str, str]]:
 
 
 def _presets() -> Iterator[tuple[str, str]]:
-    from refold.briefing import Briefing, Ground
     from refold.cli.standing import here
     from refold.config.told import told
+    from refold.hall.briefing import Briefing, Ground
 
     places, directory = paths(os.environ), here()
     settings = told(directory, places, os.environ).settings

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from anyio import CancelScope
 
 from refold.agents.choosing import choose
-from refold.app import App
 from refold.cli.attached import attached
 from refold.cli.grants import offered
 from refold.cli.orders import (
@@ -32,6 +31,7 @@ from refold.cli.orders import (
     UserMessage,
 )
 from refold.errors import BadInput
+from refold.hall.app import App
 from refold.journal.below import ChildAsks
 from refold.session.requests import Permission, Questions, of_call, of_child, requests
 from refold.session.session import Session

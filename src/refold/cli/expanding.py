@@ -2,7 +2,7 @@
 
 import re
 
-from refold.app import App
+from refold.hall.app import App
 
 _SHORTCUT = re.compile(r"/([\w:-]+)(?:\s+(.*))?", re.DOTALL)
 

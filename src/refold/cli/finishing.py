@@ -17,17 +17,17 @@ from threading import Thread
 
 import anyio
 
-from refold.app import App
 from refold.cli.titling import find_title
 from refold.config.here import load_here
 from refold.config.paths import paths
-from refold.connections import SCRIPT, SMALL
 from refold.engine.world import Aide
 from refold.errors import RefoldError
+from refold.hall.app import App
+from refold.hall.connections import SCRIPT, SMALL
+from refold.hall.remembering import Remembering
+from refold.hall.wishes import Wishes
 from refold.journal.fold import View
 from refold.journal.home import Home
-from refold.remembering import Remembering
-from refold.wishes import Wishes
 
 NO_BACKGROUND = "REFOLD_NO_BACKGROUND"
 LONGEST = 120  # seconds that the process lives, at most

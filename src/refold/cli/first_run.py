@@ -9,8 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.this import this_terminal
 from refold.errors import RefoldError
 from refold.views.counts import duration
@@ -64,36 +64,36 @@ class _Row(Struct, frozen=True):
 
 
 async def choose(
-    offers: Offers, screen: Screen | None = None, reading: Reading | None = None
+    offers: Offers, paper: Paper | None = None, reading: Reading | None = None
 ) -> Choice:
     """Ask until something is chosen. What was chosen is remembered."""
-    if screen is None or reading is None:
-        screen, reading = this_terminal()
-    return await _Asking(offers, screen, reading).choose()
+    if paper is None or reading is None:
+        paper, reading = this_terminal()
+    return await _Asking(offers, paper, reading).choose()
 
 
 class _Asking:
-    def __init__(self, offers: Offers, screen: Screen, reading: Reading) -> None:
-        self._offers, self._screen, self._reading = offers, screen, reading
+    def __init__(self, offers: Offers, paper: Paper, reading: Reading) -> None:
+        self._offers, self._paper, self._reading = offers, paper, reading
 
     async def choose(self) -> Choice:
         rows = self._rows()
         keys = "".join(str(n) for n in range(1, len(rows) + 1))
-        self._screen.say("Welcome to refold.", "heading")
-        self._screen.say("No model is set up yet. What should it think with?")
+        self._paper.say("Welcome to refold.", "heading")
+        self._paper.say("No model is set up yet. What should it think with?")
         self._show(rows)
         while True:
             pressed = _or_stop(await self._reading.choice(_prompt(keys), f"{keys}q"))
             if isinstance(pressed, Key) or pressed == "q":
                 return Choice("leave")
             if not pressed:
-                self._screen.say(f"Press a number from 1 to {len(rows)}, or q.", "dim")
+                self._paper.say(f"Press a number from 1 to {len(rows)}, or q.", "dim")
                 continue
             try:
                 if (choice := await rows[int(pressed) - 1].does()) is not None:
                     return choice
             except RefoldError as error:
-                self._screen.say(visible(str(error)), "bad")
+                self._paper.say(visible(str(error)), "bad")
             self._show(rows)
 
     def _rows(self) -> list[_Row]:
@@ -113,19 +113,19 @@ class _Asking:
         return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
 
     def _show(self, rows: Sequence[_Row]) -> None:
-        self._screen.gap()
+        self._paper.gap()
         wide = max(len(row.text) for row in rows)
         least = max(len(f"  1  {row.text:{wide}}  {row.about}") for row in rows)
         for number, row in enumerate(rows, start=1):
             start: Line = (("strong", f"  {number}  "), ("plain", f"{row.text:{wide}}"))
-            if least <= self._screen.room:
-                self._screen.line((*start, ("dim", f"  {row.about}")))
+            if least <= self._paper.room:
+                self._paper.line((*start, ("dim", f"  {row.about}")))
             else:  # below each other, so that each begins where the others do
-                self._screen.line(start)
-                self._screen.say(f"     {row.about}", "dim")
+                self._paper.line(start)
+                self._paper.say(f"     {row.about}", "dim")
         if not self._offers.ollama:
-            self._screen.say("     Ollama does not answer on this machine.", "dim")
-        self._screen.gap()
+            self._paper.say("     Ollama does not answer on this machine.", "dim")
+        self._paper.gap()
 
     async def _key(self) -> Choice | None:
         prompt: Line = (("plain", "The key (it is not shown): "),)
@@ -134,7 +134,7 @@ class _Asking:
             key = await self._reading.secret(prompt)
         key = _or_stop(key)
         if isinstance(key, Key) or not key.strip():
-            self._screen.say("No key was given.", "warn")
+            self._paper.say("No key was given.", "warn")
             return None
         key = key.strip()
         provider = next((p for start, p in _MAKERS.items() if key.startswith(start)), "")
@@ -143,7 +143,7 @@ class _Asking:
             said = await self._reading.brief((("plain", asked),))
             provider = said.strip().lower() if isinstance(said, str) else ""
         if provider not in self._offers.providers:
-            self._screen.say("That is none of them, so nothing was kept.", "warn")
+            self._paper.say("That is none of them, so nothing was kept.", "warn")
             return None
         return await self._chosen(await self._offers.keep_key(provider, key))
 
@@ -152,7 +152,7 @@ class _Asking:
         if len(names) == 1:
             return await self._chosen(names[0])
         for number, name in enumerate(names, start=1):
-            self._screen.line((("strong", f"  {number}  "), ("plain", on_one_line(name))))
+            self._paper.line((("strong", f"  {number}  "), ("plain", on_one_line(name))))
         keys = "".join(str(n) for n in range(1, len(names) + 1))
         pressed = await self._reading.choice(_prompt(keys), keys)
         if isinstance(pressed, Key) or not pressed:
@@ -170,7 +170,7 @@ class _Asking:
 
     async def _chosen(self, model: str) -> Choice:
         await self._offers.remember(model)
-        self._screen.say(f"{on_one_line(model)} it is. /model changes it.", "good")
+        self._paper.say(f"{on_one_line(model)} it is. /model changes it.", "good")
         return Choice("model", model)
 
 

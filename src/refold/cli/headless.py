@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 import anyio
 
-from refold.app import App
 from refold.cli.attached import attached
 from refold.cli.expanding import meant
 from refold.cli.flags import PICK
@@ -22,6 +21,7 @@ from refold.cli.stopping import Stops
 from refold.cli.told import WAITING, Told, exit_code
 from refold.cli.worktree import in_a_worktree
 from refold.errors import BadInput, first
+from refold.hall.app import App
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.session.session import Session

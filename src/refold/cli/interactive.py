@@ -11,7 +11,6 @@ from types import MappingProxyType
 import anyio
 
 from refold.agents.given import Given
-from refold.app import App
 from refold.cli.confirming import said_yes
 from refold.cli.expanding import meant
 from refold.cli.finishing import aide_for, leave, note_down
@@ -25,9 +24,10 @@ from refold.cli.worktree import in_a_worktree
 from refold.config.folders import Folders
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.hall.app import App
+from refold.hall.policies import budget
+from refold.hall.remembering import Learned
 from refold.journal.fold import View
-from refold.policies import budget
-from refold.remembering import Learned
 from refold.session.session import Session
 
 _SINCE = {"changed": ", changed since you saw them"}

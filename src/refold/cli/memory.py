@@ -20,15 +20,15 @@ from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError
+from refold.hall.remembering import Remembering
 from refold.journal.home import Home
 from refold.memory.page import MOST
 from refold.memory.state import Change
 from refold.memory.store import Listed, Memory, Whose
-from refold.remembering import Remembering
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
-    from refold.app import App
+    from refold.hall.app import App
 
 MOST_SESSIONS = 10
 _EDITORS = ("VISUAL", "EDITOR")

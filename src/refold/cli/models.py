@@ -27,7 +27,7 @@ from refold.config.load import load
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.errors import BadInput, ProviderError
-from refold.models import ROLES, Models
+from refold.hall.models import ROLES, Models
 from refold.provider import catalog, known, prices
 from refold.provider.figures import Figures
 from refold.provider.kept_lists import Listed

@@ -9,17 +9,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from refold.app import App
 from refold.cli.taking_up import choose_again, place_of
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
-from refold.models import own_address
+from refold.hall.app import App
+from refold.hall.models import own_address
+from refold.hall.wishes import Wishes
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.tools.pictures import picture_file
 from refold.values.rights import MODES, Mode
-from refold.wishes import Wishes
 
 
 def app_of(found: Namespace, *, attended: bool) -> App:

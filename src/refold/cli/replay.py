@@ -17,7 +17,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold import __version__
-from refold.app import App
 from refold.cli.out import write
 from refold.cli.reading import add_session, entries, named
 from refold.cli.standing import here
@@ -26,10 +25,12 @@ from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.engine.world import Aide, World
 from refold.errors import BadInput, ProviderError
+from refold.hall.app import App
+from refold.hall.outfit import Outfit
+from refold.hall.wishes import Wishes
 from refold.journal.events import Briefed, Checkpointed, Entry
 from refold.journal.fold import View, fold
 from refold.journal.home import Home, Session, works_in
-from refold.outfit import Outfit
 from refold.prompts.parts import part_of
 from refold.provider.port import Delta, Request
 from refold.session.divergence import Divergence, Replayed
@@ -39,7 +40,6 @@ from refold.tools.builtin import builtin
 from refold.values.below import below
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line
-from refold.wishes import Wishes
 
 _LONGEST = 400  # characters of a value that are shown
 

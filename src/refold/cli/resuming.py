@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 
 from refold.cli.standing import here
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.picking import pick
 from refold.cli.terminal.reading import Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.waiting import Waiting, notice
 from refold.config.paths import paths
 from refold.errors import BadInput
@@ -36,8 +36,8 @@ def pick_one(found: Namespace) -> str:
     from refold.cli.terminal.this import this_terminal
 
     settings = settings_of(found).settings.terminal
-    screen, reading = this_terminal(display=settings.display, theme=settings.theme)
-    return anyio.run(_choose, screen, reading, home, cards)
+    paper, reading = this_terminal(display=settings.display, theme=settings.theme)
+    return anyio.run(_choose, paper, reading, home, cards)
 
 
 def nobody_picks() -> BadInput:
@@ -48,14 +48,14 @@ def nobody_picks() -> BadInput:
 
 
 async def choose(
-    screen: Screen, reading: Reading, home: Home, directory: Path, but: str = ""
+    paper: Paper, reading: Reading, home: Home, directory: Path, but: str = ""
 ) -> str:
     """Have one of a directory's sessions picked, any `but` that one; "": none."""
     cards = await anyio.to_thread.run_sync(sessions_of, home.catalogue(), directory)
     others = [card for card in cards if card.id != but]
     if not others:
         raise BadInput(f"there is no other session of {directory}")
-    return await _choose(screen, reading, home, others)
+    return await _choose(paper, reading, home, others)
 
 
 def sessions_of(catalogue: Catalogue, directory: Path | str) -> list[Card]:
@@ -82,9 +82,7 @@ def _of_here() -> tuple[Home, Sequence[Card]]:
     )
 
 
-async def _choose(
-    screen: Screen, reading: Reading, home: Home, cards: Sequence[Card]
-) -> str:
+async def _choose(paper: Paper, reading: Reading, home: Home, cards: Sequence[Card]) -> str:
     ids = {card.id for card in cards}
 
     def search(text: str) -> frozenset[str]:
@@ -97,4 +95,4 @@ async def _choose(
             return frozenset()
         return frozenset(hit.card.id for hit in hits)
 
-    return await pick(screen, reading, cards, search)
+    return await pick(paper, reading, cards, search)

@@ -19,6 +19,7 @@ from refold.cli.subparsers import Subparsers
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
 from refold.errors import BadInput
+from refold.hall.workspace import checkpoints
 from refold.journal import codec, lines
 from refold.journal.fold import View, fold
 from refold.journal.home import Home
@@ -32,7 +33,6 @@ from refold.values.below import below
 from refold.views.escape import on_one_line
 from refold.views.rewind import Preview, Report, Step, What, listed, previewed, reported
 from refold.views.styled import bare
-from refold.workspace import checkpoints
 
 _ROOM = 100  # cells of a line where nobody says how many there are
 

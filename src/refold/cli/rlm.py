@@ -17,7 +17,6 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from refold.app import App
 from refold.cli.flags import dollars, seconds
 from refold.cli.headless import TIMED_OUT, Said, tell_notices, turn
 from refold.cli.opening import schema
@@ -28,13 +27,14 @@ from refold.cli.subparsers import Subparsers
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.journal.fold import View
 from refold.rlm.asking import VARIABLE, flat_prompt, flat_words, recursive_words
 from refold.rlm.below import Beginning
 from refold.rlm.material import Material, material
 from refold.rlm.router import Route, Size, route
 from refold.views.result import EXIT_CODES, result
-from refold.wishes import Wishes
 
 AGENT = "rlm"
 _ASKED = "asked for"

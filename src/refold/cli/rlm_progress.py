@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, Iterator
 import anyio
 
 from refold.cli.terminal.look import look
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.journal.events import (
     ChildBorn,
     ChildEnded,
@@ -42,14 +42,14 @@ class Progress:
 
     def __init__(self) -> None:
         self.finished = anyio.Event()
-        self._screen = Screen(sys.stderr, look(sys.stderr, os.environ))
+        self._paper = Paper(sys.stderr, look(sys.stderr, os.environ))
         self._leaves = _Leaves()
         self._cell = 0, 0  # leaves and failures, told so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
 
     def say(self, words: str) -> None:
         """A line that is no part of the status, which comes back by itself."""
-        self._screen.no_status()
+        self._paper.no_status()
         _say(words)
 
     def begin(self, session: Session) -> None:
@@ -64,7 +64,7 @@ class Progress:
                     if told := self._heard(frame, session):
                         self.say(told)
             finally:
-                self._screen.no_status()
+                self._paper.no_status()
             group.cancel_scope.cancel()
         took = duration(anyio.current_time() - began)
         _say(_joined("in all", *self._so_far(session.view), took))
@@ -72,15 +72,15 @@ class Progress:
 
     async def _pulse(self, session: Session, began: float) -> None:
         """Something is seen to happen, however long it takes."""
-        wheel, turn, last = self._screen.look.sign("wheel"), 0, ""
+        wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
         while True:
-            await anyio.sleep(_TICK if self._screen.look.moves else _BEAT)
+            await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
             said = _joined(*self._so_far(session.view))
-            if self._screen.look.moves:
+            if self._paper.look.moves:
                 turn += 1
                 took = duration(anyio.current_time() - began)
                 shown = f"{wheel[turn % len(wheel)]} {_joined(said, took)}"
-                self._screen.status((("dim", shown),))
+                self._paper.status((("dim", shown),))
             elif said != last:
                 last = said
                 _say(f"  so far: {said}")

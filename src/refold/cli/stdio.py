@@ -12,7 +12,6 @@ from functools import partial
 
 import anyio
 
-from refold.app import App
 from refold.cli.desk import Desk
 from refold.cli.headless import INTERRUPTED, TIMED_OUT, closed
 from refold.cli.opening import app_of, open_session, pictures
@@ -21,6 +20,7 @@ from refold.cli.orders import CompactTalk, UserMessage, order_in
 from refold.cli.stopping import Stops
 from refold.cli.told import WAITING, Told
 from refold.errors import BadInput
+from refold.hall.app import App
 from refold.journal.events import Entry, TurnEnded, TurnStarted
 from refold.journal.fold import View
 from refold.journal.frame import Frame

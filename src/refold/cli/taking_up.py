@@ -13,11 +13,11 @@ from typing import NamedTuple
 import anyio
 from msgspec.structs import replace
 
-from refold.app import App
 from refold.cli.standing import here
 from refold.cli.waiting import Waiting
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.hall.app import App
 from refold.journal.events import ModelChosen
 from refold.journal.home import Home
 from refold.journal.whereabouts import whereabouts

@@ -7,14 +7,14 @@ meanwhile is not kept waiting. A name that a person gave needs no title beside i
 import anyio
 from msgspec.structs import replace
 
-from refold.app import App
 from refold.engine.spending import ask_beside
+from refold.hall.app import App
+from refold.hall.remembering import AideFor, WithoutPen
 from refold.journal import lines
 from refold.journal.about import LONGEST_TITLE
 from refold.journal.fold import View
 from refold.journal.naming import Titled
 from refold.provider.port import Request
-from refold.remembering import AideFor, WithoutPen
 from refold.session.recorder import Recorder
 from refold.values.budget import NO_LIMIT
 from refold.values.log import Log

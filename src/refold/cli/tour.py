@@ -15,8 +15,8 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Later, Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.this import this_terminal
@@ -58,17 +58,17 @@ Opening = Callable[[Provider, Path], Awaitable[Scene]]
 
 
 async def run(
-    opening: Opening, screen: Screen | None = None, reading: Reading | None = None
+    opening: Opening, paper: Paper | None = None, reading: Reading | None = None
 ) -> int:
     """Give the tour. `opening` opens a session with this provider in this directory."""
-    if screen is None or reading is None:
-        screen, reading = this_terminal()
+    if paper is None or reading is None:
+        paper, reading = this_terminal()
     if not reading.lively:
-        reading = _Nobody(screen)
+        reading = _Nobody(paper)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE).write_text(_BEFORE, encoding="utf-8")
         scene = await opening(Guide(_PACE if reading.lively else 0.0), Path(scratch))
-        work = Work(scene.session, scene.around, screen, reading)
+        work = Work(scene.session, scene.around, paper, reading)
 
         async def interrupt() -> None:
             if work.under_way:
@@ -77,58 +77,58 @@ async def run(
                 reading.interrupt()
 
         try:
-            return await hearing(partial(_tour, scene, screen, reading, work), interrupt)
+            return await hearing(partial(_tour, scene, paper, reading, work), interrupt)
         finally:
             await scene.session.close()
 
 
-async def _tour(scene: Scene, screen: Screen, reading: Reading, work: Work) -> None:
+async def _tour(scene: Scene, paper: Paper, reading: Reading, work: Work) -> None:
     session = scene.session
-    screen.say("A short tour of refold", "heading")
-    screen.say(
+    paper.say("A short tour of refold", "heading")
+    paper.say(
         "The model is made up and says what its script says. All else is real: the tools, "
         f"the questions, the journal. It works in {session.view.about.directory}, which "
         "goes away afterwards."
     )
     if not await _pause(reading, "Enter begins, q leaves"):
         return
-    screen.gap()
-    screen.say(f"{screen.look.sign('prompt')} {_WORDS}", "person")
+    paper.gap()
+    paper.say(f"{paper.look.sign('prompt')} {_WORDS}", "person")
 
     async def said() -> View:
         await session.inbox.say(_WORDS, client_key="tour")
         return await session.go()
 
-    screen.gap()
-    screen.say(
+    paper.gap()
+    paper.say(
         "A file is read without asking: that changes nothing. Before a file is changed or "
         "a command runs you are asked, and your no is heard by the model, with its reason.",
         "dim",
     )
     failure = await work.through(said, "tour")
     if failure is not None:
-        screen.say(visible(str(failure)), "bad")
+        paper.say(visible(str(failure)), "bad")
     if session.view.turn.outcome != "answered":
         return
     if await _pause(reading, "Enter shows the journal, q leaves"):
-        await _journal(scene, screen)
+        await _journal(scene, paper)
 
 
-async def _journal(scene: Scene, screen: Screen) -> None:
-    screen.gap()
-    screen.say("What stays is the journal", "heading")
-    screen.say(
+async def _journal(scene: Scene, paper: Paper) -> None:
+    paper.gap()
+    paper.say("What stays is the journal", "heading")
+    paper.say(
         f"{scene.session.view.seq} things happened, and each is one line of "
         f"{scene.journal}. The last of them:"
     )
     for text in await anyio.to_thread.run_sync(_last_lines, scene.journal):
-        screen.line(line(f"  {cut(visible(text), screen.room - 2)}", "dim"))
-    screen.say(
+        paper.line(line(f"  {cut(visible(text), paper.room - 2)}", "dim"))
+    paper.say(
         "What refold knows of a session is folded from these lines. So it can be killed at "
         "any moment: refold -c goes on where it was, and does nothing twice."
     )
-    screen.gap()
-    screen.say(
+    paper.gap()
+    paper.say(
         "That was the tour. With a key, Ollama or an embedded model it is in earnest."
     )
 
@@ -190,8 +190,8 @@ class _Nobody:
 
     lively = False
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self, paper: Paper) -> None:
+        self._paper = paper
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return Key.CTRL_D
@@ -205,7 +205,7 @@ class _Nobody:
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         if "y" not in keys:
             return ""
-        self._screen.say("(nobody is here to ask: the tour says yes)", "dim")
+        self._paper.say("(nobody is here to ask: the tour says yes)", "dim")
         return "y"
 
     async def secret(self, prompt: Line) -> str | Key:

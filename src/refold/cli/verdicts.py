@@ -22,6 +22,7 @@ from refold.config.paths import Paths, paths
 from refold.config.settings import Settings
 from refold.engine.judging import judge, touch
 from refold.errors import BadInput, ToolFailed
+from refold.hall.workspace import Where, Workspace, home
 from refold.journal.fold import View
 from refold.permissions.facts import Decision, Facts
 from refold.permissions.rules import Rule
@@ -29,7 +30,6 @@ from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.values.rights import MODES, Mode
 from refold.values.tools import Effect
-from refold.workspace import Where, Workspace, home
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 _SHORT = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)

@@ -25,6 +25,7 @@ from refold.cli.subparsers import Subparsers
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.hall.workspace import Where, Workspace
 from refold.journal.events import Entry
 from refold.journal.home import works_in
 from refold.journal.tree import Node
@@ -32,7 +33,6 @@ from refold.place.port import Files
 from refold.values.claims import WORST_FIRST, Checked, Evidence
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
-from refold.workspace import Where, Workspace
 
 NOT_SUPPORTED = 5
 _STYLES: dict[str, Style] = {

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import anyio
 
-from refold.app import App
 from refold.claims.deep import SCHEMA, Verdict, asked, merged, order, verdicts
 from refold.claims.seen import Record, seen_in
 from refold.claims.today import Today
@@ -21,10 +20,11 @@ from refold.cli.verify import Second
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.errors import RefoldError, first
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.journal.fold import View, fold
 from refold.session.session import Session
 from refold.values.claims import Checked
-from refold.wishes import Wishes
 
 AGENT = "review"
 _ANSWERED = ("answered", "final")

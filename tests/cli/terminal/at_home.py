@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 from test_conversation import Typed, Typist
 
-from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.run import Conversation
-from refold.cli.terminal.screen import Screen
 from refold.config.here import load_here
 from refold.config.paths import paths
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.journal.home import Home
 from refold.testing.scripted import Line, ScriptedProvider
-from refold.wishes import Wishes
 
 HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
 
@@ -53,8 +53,8 @@ class Desk:
             self.ids.append(id_)
             async with session:
                 there = around(app, id_, session.view)
-                screen = Screen(out, self.look)
-                assert await Conversation(session, there, screen, typist).converse("") == 0
+                paper = Paper(out, self.look)
+                assert await Conversation(session, there, paper, typist).converse("") == 0
         finally:
             await app.aclose()
             self.asked = typist.asked

@@ -151,6 +151,7 @@ def test_the_first_run_offers_what_there_is_and_shows_itself(person: Person) -> 
     assert tour is not None
     at.type("9")
     at.until("Press a number from 1 to ")
+    at.until("or q to leave")
     at.type(tour[1])
     at.until("Enter begins, q leaves")
     at.type(ENTER)

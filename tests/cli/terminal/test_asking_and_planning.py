@@ -216,7 +216,7 @@ def test_questions_answered_elsewhere_are_taken_back(evening: Evenings) -> None:
                 return ""
 
             around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.screen, Typist(somebody_else))
+            work = Work(session, around, tonight.paper, Typist(somebody_else))
             await session.inbox.say("go")
             await work.through(session.go)
             return session.view.turn.outcome

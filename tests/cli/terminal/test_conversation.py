@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from stage import EDIT, READ, RUN, WAIT, Unhurried, facts_of, opened, surroundings
 
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.run import Conversation
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.work import Work
 from refold.errors import Unreachable
@@ -114,7 +114,7 @@ class Evening:
         self.here, self.store, self.steps = here, MemoryStore(), steps
         self.provider: Provider = ScriptedProvider(*lines)
         self.out = io.StringIO()
-        self.screen = Screen(self.out, Look())
+        self.paper = Paper(self.out, Look())
         self.remembered: list[tuple[str, str]] = []
         self.patience: float | None = None
         self.budget = NO_LIMIT
@@ -141,7 +141,7 @@ class Evening:
             **more,
         )
         async with session:
-            here = Conversation(session, around, self.screen, typist)
+            here = Conversation(session, around, self.paper, typist)
             return await here.converse(first_words)
 
     def tell(
@@ -256,7 +256,7 @@ def test_a_question_answered_elsewhere_is_taken_back(
 
             typist = Typist(somebody_else)
             around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.screen, typist)
+            work = Work(session, around, tonight.paper, typist)
             await session.inbox.say("go")
             await work.through(session.go)
             return session.view.turn.outcome
@@ -370,7 +370,7 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
 ) -> None:
     tonight = evening()
     around = surroundings(tonight.provider, tonight.here)
-    showing = Showing(tonight.screen, around, lambda: 0.0)
+    showing = Showing(tonight.paper, around, lambda: 0.0)
 
     showing.show(Frame(5, 0, Entry(5, Asked(), at=100.0)))
     showing.show(Frame(6, 0, Entry(6, TurnEnded("answered"), at=107.5)))
@@ -380,7 +380,7 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
 
 def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening]) -> None:
     tonight = evening()
-    tonight.screen = Screen(tonight.out, Look(room=lambda: 40))
+    tonight.paper = Paper(tonight.out, Look(room=lambda: 40))
 
     rows = tonight.tell("/help")
 
@@ -504,7 +504,7 @@ def press_ctrl_c(
             )
             person = Typist(*typed)
             around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.screen, person)
+            work = Work(session, around, tonight.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.through, session.go)
@@ -524,7 +524,7 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
     async def story() -> str:
         async with await tonight.session() as session:
             around = surroundings(tonight.provider, tonight.here)
-            work = Work(session, around, tonight.screen, Typist("shorter"))
+            work = Work(session, around, tonight.paper, Typist("shorter"))
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.through, session.go)

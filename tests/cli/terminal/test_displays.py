@@ -12,7 +12,7 @@ from refold.cli.terminal import colours
 from refold.cli.terminal.aloud import Aloud
 from refold.cli.terminal.displays import display
 from refold.cli.terminal.look import Look, look
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.spelling import spelled
 from refold.cli.terminal.terminfo import Terminfo
 from refold.views.styled import Line
@@ -151,7 +151,7 @@ def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -
     shown = Look(moves=True, width=lambda: columns, back="<", encoding=encoding)
 
     long: Line = (("dim", "⠋ running … 中文 and a long time of it"), ("dim", " and on"))
-    Screen(out, shown).status(long)
+    Paper(out, shown).status(long)
 
     drawn = out.getvalue().removeprefix("<")
     assert len(drawn) < columns
@@ -161,22 +161,22 @@ def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -
 def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
     out, width = io.StringIO(), [60]
     shown = Look(moves=True, width=lambda: width[0], back="<", up="^")
-    screen = Screen(out, shown)
+    paper = Paper(out, shown)
 
-    screen.status((("plain", "x" * 50),))
+    paper.status((("plain", "x" * 50),))
     width[0] = 20
-    screen.say("done")
+    paper.say("done")
 
     assert out.getvalue() == "<" + "x" * 50 + "<^<^<" + "done\n"
 
 
 def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
     out, width = io.StringIO(), [60]
-    screen = Screen(out, Look(moves=True, width=lambda: width[0], back="<"))
+    paper = Paper(out, Look(moves=True, width=lambda: width[0], back="<"))
 
-    screen.status((("plain", "x" * 50),))
+    paper.status((("plain", "x" * 50),))
     width[0] = 20
-    screen.no_status()
+    paper.no_status()
 
     assert out.getvalue() == "<" + "x" * 50 + "<"
 
@@ -192,19 +192,19 @@ print(terminfo(sys.argv[2]) == found)
 
 def test_what_takes_long_is_told_in_plain_after_ever_longer_silences() -> None:
     out, now = io.StringIO(), [0.0]
-    screen = Screen(out, Look())
-    aloud = Aloud(screen, lambda: now[0])
+    paper = Paper(out, Look())
+    aloud = Aloud(paper, lambda: now[0])
 
     def seconds(until: int) -> None:
         while now[0] < until:
             now[0] += 1
             aloud.show((("accent", "/"), ("dim", f" running {now[0]:.0f} s  tick")))
 
-    screen.say("begun")
+    paper.say("begun")
     seconds(45)
-    screen.say("news")
+    paper.say("news")
     seconds(56)
-    screen.pieces([("plain", "half a line")])
+    paper.pieces([("plain", "half a line")])
     seconds(99)
 
     told = [f"running {at} s  tick" for at in (11, 21, 41)]
@@ -219,7 +219,7 @@ def test_what_takes_long_is_told_in_plain_after_ever_longer_silences() -> None:
 
 def test_nothing_is_told_aloud_where_a_status_line_says_it() -> None:
     out, now = io.StringIO(), [0.0]
-    aloud = Aloud(Screen(out, Look(moves=True, back="<")), lambda: now[0])
+    aloud = Aloud(Paper(out, Look(moves=True, back="<")), lambda: now[0])
 
     for now[0] in (0.0, 20.0, 90.0):
         aloud.show((("accent", "/"), ("dim", " running")))

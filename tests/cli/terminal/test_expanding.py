@@ -10,7 +10,7 @@ from test_conversation import Evening
 
 from refold.cli.terminal import hyperlinks
 from refold.cli.terminal.look import Look
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.whole import pager_of
 from refold.errors import RefoldError
 from refold.views.styled import Link
@@ -133,9 +133,9 @@ def test_links_are_only_for_terminals_that_are_known_to_open_them(
 
 def test_a_link_is_an_order_before_its_words_and_one_after() -> None:
     out = io.StringIO()
-    screen = Screen(out, Look(color=True, moves=True, links=True))
+    paper = Paper(out, Look(color=True, moves=True, links=True))
 
-    screen.line(((Link("https://a.b"), "two words"), ("plain", ".")))
+    paper.line(((Link("https://a.b"), "two words"), ("plain", ".")))
 
     begin, end = "\x1b]8;id=5d22a1b5;https://a.b\x1b\\", "\x1b]8;;\x1b\\"
     assert out.getvalue() == f"{begin}\x1b[4mtwo words\x1b[0m{end}.\n"

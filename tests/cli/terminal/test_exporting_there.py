@@ -8,17 +8,17 @@ import anyio
 import pytest
 from test_conversation import Typist
 
-from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.terminal.exporting import export
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.run import Conversation
-from refold.cli.terminal.screen import Screen
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.testing.scripted import ScriptedProvider
-from refold.wishes import Wishes
 
 
 def exported(here: Path, *orders: str, keep: bool = True) -> tuple[str, str]:
@@ -34,8 +34,8 @@ def exported(here: Path, *orders: str, keep: bool = True) -> tuple[str, str]:
             id_, session = await app.start()
             async with session:
                 surroundings = around(app, id_, session.view)
-                screen = Screen(out, Look())
-                there = Conversation(session, surroundings, screen, Typist("hello"))
+                paper = Paper(out, Look())
+                there = Conversation(session, surroundings, paper, Typist("hello"))
                 await there.converse("")
                 for rest in orders:
                     await export(there, rest)

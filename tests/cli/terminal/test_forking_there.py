@@ -7,17 +7,17 @@ from pathlib import Path
 import anyio
 from test_conversation import Typist
 
-from refold.app import App
 from refold.cli.interactive import around
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.run import Conversation
-from refold.cli.terminal.screen import Screen
 from refold.config.here import load_here
 from refold.config.paths import paths
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
 from refold.journal import codec
 from refold.journal.events import Forked, Said
 from refold.testing.scripted import ScriptedProvider
-from refold.wishes import Wishes
 
 
 def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
@@ -32,8 +32,8 @@ def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object
             id_, session = await app.start()
             async with session:
                 surroundings = around(app, id_, session.view)
-                screen = Screen(out, Look())
-                await Conversation(session, surroundings, screen, Typist(*typed)).converse(
+                paper = Paper(out, Look())
+                await Conversation(session, surroundings, paper, Typist(*typed)).converse(
                     ""
                 )
         finally:

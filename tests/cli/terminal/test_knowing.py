@@ -10,10 +10,10 @@ import pytest
 from test_conversation import Evening
 
 from refold.errors import BadInput
+from refold.hall.remembering import Learned, Remembering
 from refold.journal.events import AgentChosen, ModeChanged, Said
 from refold.journal.home import Home
 from refold.memory.state import Change
-from refold.remembering import Learned, Remembering
 from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.places import Around

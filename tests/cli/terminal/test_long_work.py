@@ -15,9 +15,9 @@ from refold.cli.terminal import keys as keyboards
 from refold.cli.terminal.commands import at_once
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.notifying import Patience, ring
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.run import Conversation
-from refold.cli.terminal.screen import Screen
 from refold.errors import ProviderError
 from refold.journal.events import (
     BudgetSet,
@@ -230,7 +230,7 @@ def while_it_works(
             here = Conversation(
                 session,
                 surroundings(tonight.provider, tonight.here, tonight.budget),
-                tonight.screen,
+                tonight.paper,
                 Fingers("y", *typed),
             )
             with keyboard() as press:
@@ -426,7 +426,7 @@ def test_the_end_of_long_work_and_its_questions_ring(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     tonight = evening([READ], [("bash", '{"command": "echo x"}')], "Done.")
-    tonight.screen = Screen(
+    tonight.paper = Paper(
         tonight.out, Look(moves=moves, display="status" if moves else "plain")
     )
 
@@ -460,7 +460,7 @@ def test_making_it_shorter_can_be_stopped(evening: Evenings) -> None:
             here = Conversation(
                 session,
                 surroundings(tonight.provider, tonight.here),
-                tonight.screen,
+                tonight.paper,
                 Fingers("one", "two", "/compact", Key.CTRL_D),
             )
             with keyboard() as press:

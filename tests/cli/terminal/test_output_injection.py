@@ -15,8 +15,8 @@ from msgspec import Raw
 from test_conversation import Evening
 
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.printing import print_words
-from refold.cli.terminal.screen import Screen
 from refold.journal import codec
 from refold.provider.port import Request
 from refold.testing.scripted import Reply, ScriptedProvider
@@ -159,7 +159,7 @@ LOOKS = st.builds(
 def test_no_markdown_orders_a_screen_about(said: str, look: Look) -> None:
     out = io.StringIO()
 
-    print_words(said, Screen(out, look))
+    print_words(said, Paper(out, look))
 
     assert ANY_ORDER.findall(OURS.sub("", out.getvalue())) == []
 
@@ -180,7 +180,7 @@ def test_no_markdown_orders_a_screen_about(said: str, look: Look) -> None:
 def test_not_even_where_everything_is_painted(evening: Evenings, said: str) -> None:
     tonight = evening(said)
     look = Look(color=True, moves=True, links=True, room=lambda: 80)
-    tonight.screen = Screen(tonight.out, look)
+    tonight.paper = Paper(tonight.out, look)
 
     tonight.tell("go")
 

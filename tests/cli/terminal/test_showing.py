@@ -5,7 +5,7 @@ import io
 from msgspec import Raw
 
 from refold.cli.terminal.look import Look
-from refold.cli.terminal.screen import Screen as Paper
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.below import CallMade

@@ -17,9 +17,9 @@ from refold.cli.grants import offered
 from refold.cli.terminal.commands import command_in, commands
 from refold.cli.terminal.doing import Doing
 from refold.cli.terminal.look import Look, look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.reading import Key
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
 from refold.journal.talk import OpenCall
@@ -115,7 +115,7 @@ def test_whole_lines_are_read_as_they_come(
 ) -> None:
     source, write = pipe
     out = io.StringIO()
-    plain = Plain(Screen(out, Look()), source)
+    plain = Plain(Paper(out, Look()), source)
 
     async def read() -> list[str | Key]:
         write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
@@ -135,7 +135,7 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
     pipe: tuple[int, Callable[[bytes], None]],
 ) -> None:
     source, write = pipe
-    plain = Plain(Screen(io.StringIO(), Look()), source)
+    plain = Plain(Paper(io.StringIO(), Look()), source)
 
     async def interrupted() -> str | Key:
         found: list[str | Key] = []
@@ -153,46 +153,46 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
     write(b"after\n")
     assert anyio.run(plain.words, tuple) == "after"
     with Path(os.devnull).open(encoding="utf-8") as nothing:
-        gone = Plain(Screen(io.StringIO(), Look()), nothing.fileno())
+        gone = Plain(Paper(io.StringIO(), Look()), nothing.fileno())
         assert anyio.run(gone.words, tuple) is Key.CTRL_D
 
 
 def test_a_status_is_taken_back_before_anything_stays() -> None:
     out = io.StringIO()
-    screen = Screen(out, Look(moves=True, room=lambda: 12))
+    paper = Paper(out, Look(moves=True, room=lambda: 12))
 
-    screen.status((("dim", "thinking a long time"),))
-    screen.status((("dim", "thinking a long time"),))
-    screen.say("done")
-    screen.pieces([("plain", "half a line")])
-    screen.status((("dim", "never drawn"),))
+    paper.status((("dim", "thinking a long time"),))
+    paper.status((("dim", "thinking a long time"),))
+    paper.say("done")
+    paper.pieces([("plain", "half a line")])
+    paper.status((("dim", "never drawn"),))
 
     assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
 
 
 def test_a_line_of_a_list_goes_on_below_its_words() -> None:
     out = io.StringIO()
-    screen = Screen(out, Look(moves=True, room=lambda: 16))
+    paper = Paper(out, Look(moves=True, room=lambda: 16))
 
-    screen.say("  /mode  how much runs")
-    screen.say("how much runs unasked")
+    paper.say("  /mode  how much runs")
+    paper.say("how much runs unasked")
 
     assert out.getvalue() == "  /mode  how\n    much runs\nhow much runs\nunasked\n"
 
 
 def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
     out = io.StringIO()
-    screen = Screen(out, Look())
+    paper = Paper(out, Look())
 
-    screen.gap()
-    screen.say("one")
-    screen.gap()
-    screen.gap()
-    screen.pieces([("plain", "two")])
-    screen.gap()
-    screen.say("three\n")
-    screen.gap()
-    screen.say("four")
+    paper.gap()
+    paper.say("one")
+    paper.gap()
+    paper.gap()
+    paper.pieces([("plain", "two")])
+    paper.gap()
+    paper.say("three\n")
+    paper.gap()
+    paper.say("four")
 
     assert out.getvalue() == "one\n\ntwo\n\nthree\n\nfour\n"
 
@@ -200,10 +200,10 @@ def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
 def test_a_terminal_that_is_not_utf_8_still_gets_every_letter() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="latin-1")
-    screen = Screen(out, look(out, {"TERM": "xterm"}))
+    paper = Paper(out, look(out, {"TERM": "xterm"}))
 
-    screen.say("naïve 中文")
-    screen.under([(("plain", "x"),)])
+    paper.say("naïve 中文")
+    paper.under([(("plain", "x"),)])
 
     assert raw.getvalue().decode("latin-1") == "naïve \\u4e2d\\u6587\n  | x\n"
 

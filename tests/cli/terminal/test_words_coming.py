@@ -6,8 +6,8 @@ import pytest
 
 from refold.cli.terminal.doing import Doing
 from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.printing import print_words
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.speech import Speech
 from refold.views.styled import bare
 
@@ -36,7 +36,7 @@ SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"
 def test_a_terminal_gets_the_markdown_that_it_can_show(look: Look, shown: str) -> None:
     out = io.StringIO()
 
-    print_words(SAID, Screen(out, look))
+    print_words(SAID, Paper(out, look))
 
     assert out.getvalue() == shown
 
@@ -44,7 +44,7 @@ def test_a_terminal_gets_the_markdown_that_it_can_show(look: Look, shown: str) -
 def test_what_is_not_printed_yet_is_told_beside_what_is_done() -> None:
     out = io.StringIO()
     doing = Doing(lambda: 0.0, "|")
-    speech = Speech(Screen(out, Look(moves=True)), doing)
+    speech = Speech(Paper(out, Look(moves=True)), doing)
 
     speech.say("It is *nearly* ")
     speech.say("done")

@@ -12,9 +12,9 @@ from refold.config.paths import Paths
 from refold.config.texts import Texts
 from refold.config.told import Told, told
 from refold.errors import BadInput
-from refold.models import Models
+from refold.hall.models import Models
+from refold.hall.wishes import Wishes
 from refold.views.findings import Finding
-from refold.wishes import Wishes
 
 Check: TypeAlias = "Callable[[Ground], Iterable[Finding]]"
 

@@ -6,8 +6,8 @@ import anyio
 
 from refold.cli.checks.ground import Ground
 from refold.cli.checks.settings import key_from
-from refold.connections import NOTHING, SMALL
 from refold.errors import BadInput, ProviderError, Refused
+from refold.hall.connections import NOTHING, SMALL
 from refold.provider.listing import has_list, list_models
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage

@@ -4,8 +4,8 @@ Every question is answered, if only with nothing, and all answers go out togethe
 """
 
 from refold.cli.terminal.asking import Answer
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.screen import Screen
 from refold.session.requests import Questions
 from refold.values.asked import Asking
 from refold.views.choices import chosen, hint, question_lines
@@ -14,23 +14,23 @@ from refold.views.questions import asker
 from refold.views.styled import Line
 
 
-async def ask(found: Questions, screen: Screen, reading: Reading) -> Answer:
+async def ask(found: Questions, paper: Paper, reading: Reading) -> Answer:
     """Put the questions one by one. Ctrl+C stops the turn."""
     answers: list[str] = []
     for number, asked in enumerate(found.questions, 1):
-        screen.gap()
-        screen.lines(asker(found.who))
-        screen.lines(question_lines(asked, number, len(found.questions), screen.room))
-        answer = await _answer(asked, screen, reading)
+        paper.gap()
+        paper.lines(asker(found.who))
+        paper.lines(question_lines(asked, number, len(found.questions), paper.room))
+        answer = await _answer(asked, paper, reading)
         if answer is None:
             return Answer(False, "stopped", stop=True)
         answers.append(answer)
         if number < len(found.questions):  # what was said last is shown by whoever sends it
-            screen.under([(("good" if answer else "dim", _said(answer)),)])
+            paper.under([(("good" if answer else "dim", _said(answer)),)])
     return Answer(True, _said(answers[-1]) if answers else "", answers=tuple(answers))
 
 
-async def _answer(asked: Asking, screen: Screen, reading: Reading) -> str | None:
+async def _answer(asked: Asking, paper: Paper, reading: Reading) -> str | None:
     prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
     while True:
         match await reading.brief(prompt):
@@ -38,7 +38,7 @@ async def _answer(asked: Asking, screen: Screen, reading: Reading) -> str | None
                 answer = chosen(words, asked)
                 if answer is not None:
                     return answer
-                screen.say(_wrong(words, asked), "dim")
+                paper.say(_wrong(words, asked), "dim")
             case Key.ESC:
                 return ""
             case _:

@@ -7,8 +7,8 @@ wins, here or elsewhere; too long a silence on this screen is a no.
 import anyio
 
 from refold.cli.terminal import answering, asking
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import first
 from refold.journal.below import ChildAnswered
@@ -20,10 +20,10 @@ from refold.session.session import Session
 
 class Asker:
     def __init__(
-        self, session: Session, around: Surroundings, screen: Screen, reading: Reading
+        self, session: Session, around: Surroundings, paper: Paper, reading: Reading
     ) -> None:
         self._session, self._around = session, around
-        self._screen, self._reading = screen, reading
+        self._paper, self._reading = paper, reading
         self._put: tuple[str, anyio.CancelScope] | None = None
         self._answered: Answered | ChildAnswered | None = None  # what was put, by somebody
 
@@ -64,17 +64,17 @@ class Asker:
             answer, request.call, self._session.inbox
         )
         if sent and answer:
-            self._screen.under([(("good" if answer.allowed else "warn", answer.said),)])
+            self._paper.under([(("good" if answer.allowed else "warn", answer.said),)])
             if answer.always and self._around.always is not None:
                 self._around.always(answer.grant)  # now that the yes has counted
         else:
-            self._screen.under([(("warn", self._elsewhere()),)])
+            self._paper.under([(("warn", self._elsewhere()),)])
 
     async def _ask(self, request: Permission | Questions) -> asking.Answer:
         if isinstance(request, Questions):
-            return await answering.ask(request, self._screen, self._reading)
+            return await answering.ask(request, self._paper, self._reading)
         return await asking.ask(
-            request, self._session, self._around, self._screen, self._reading
+            request, self._session, self._around, self._paper, self._reading
         )
 
     def _elsewhere(self) -> str:

@@ -7,8 +7,8 @@ is taken back by whoever cancels `ask`.
 from msgspec import Struct
 
 from refold.cli.grants import offered
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.judging import judge, touch
 from refold.errors import ToolFailed
@@ -45,12 +45,12 @@ async def ask(
     request: Permission,
     session: Session,
     around: Surroundings,
-    screen: Screen,
+    paper: Paper,
     reading: Reading,
 ) -> Answer:
     """Show the question until one of its keys is pressed."""
-    put = _Question(request, session, around, screen, reading)
-    screen.gap()
+    put = _Question(request, session, around, paper, reading)
+    paper.gap()
     put.show()
     while True:
         pressed = await reading.choice(_choices(put.rule, put.keys), put.keys)
@@ -80,24 +80,24 @@ class _Question:
         request: Permission,
         session: Session,
         around: Surroundings,
-        screen: Screen,
+        paper: Paper,
         reading: Reading,
     ) -> None:
         found, self._who = request.call, whereabouts(request.who, session.view.family)
         made, tool = session.as_made(found.call), around.tool(found.call.name)
         self._made, self._tool, self._reason = made, tool, found.reason
-        self._around, self._screen, self._reading = around, screen, reading
-        height = screen.look.height()
+        self._around, self._paper, self._reading = around, paper, reading
+        height = paper.look.height()
         self._most = most_on(height - 1 if height and request.who else height)
         self._manner = _manner(made, tool, around, session.view)
         self.rule = offered(found, made, tool, around, session.view)
-        more = is_folded(made, tool, screen.room, most=self._most, manner=self._manner)
+        more = is_folded(made, tool, paper.room, most=self._most, manner=self._manner)
         self.keys = _keys(self.rule, around, more=more)
 
     def show(self, *, whole: bool = False) -> None:
-        room, manner, most = self._screen.room, self._manner, 0 if whole else self._most
-        self._screen.lines(asker(self._who))
-        self._screen.lines(
+        room, manner, most = self._paper.room, self._manner, 0 if whole else self._most
+        self._paper.lines(asker(self._who))
+        self._paper.lines(
             question(self._made, self._tool, self._reason, room, most=most, manner=manner)
         )
 
@@ -110,7 +110,7 @@ class _Question:
                 said = f"yes, and {on_one_line(self.rule)} for this session"
                 return Answer(True, said, "", self.rule)
             case "a":
-                return await _always(self.rule, self._around, self._screen, self._reading)
+                return await _always(self.rule, self._around, self._paper, self._reading)
             case "n":
                 return await _refused(self._reading)
             case "v":
@@ -119,19 +119,19 @@ class _Question:
                 return Answer(False, "stopped", stop=True)
             case _:
                 hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
-                self._screen.say(hint, "dim")
+                self._paper.say(hint, "dim")
         return None
 
 
 async def _always(
-    rule: str, around: Surroundings, screen: Screen, reading: Reading
+    rule: str, around: Surroundings, paper: Paper, reading: Reading
 ) -> Answer | None:
     """The rule once more, and where it will stand."""
     if around.always is None:
         return None
     where = f", in {on_one_line(around.saved_in)}" if around.saved_in else ""
-    screen.say(f"Always allowed in this folder{where}:", "dim")
-    screen.line((("plain", "  "), ("accent", on_one_line(rule))))
+    paper.say(f"Always allowed in this folder{where}:", "dim")
+    paper.line((("plain", "  "), ("accent", on_one_line(rule))))
     match await reading.choice(_SAVE, "yn"):
         case "y":
             said = f"yes, and {on_one_line(rule)} always"

@@ -13,10 +13,10 @@ async def rename(here: Conversation, rest: str) -> None:
         await naming.rename(here.session.record, "" if rest == _NONE else rest)
     about = here.session.view.about
     if about.name:
-        here.screen.say(f"This session is called {on_one_line(about.name)!r}.")
-        here.screen.say(f"refold -r {on_one_line(about.name)!r} goes on with it.", "dim")
+        here.paper.say(f"This session is called {on_one_line(about.name)!r}.")
+        here.paper.say(f"refold -r {on_one_line(about.name)!r} goes on with it.", "dim")
     else:
-        here.screen.say(f"It has no name. Its id is {about.id}. /rename NAME gives it one.")
+        here.paper.say(f"It has no name. Its id is {about.id}. /rename NAME gives it one.")
 
 
 async def tag(here: Conversation, rest: str) -> None:
@@ -25,4 +25,4 @@ async def tag(here: Conversation, rest: str) -> None:
         await naming.tag(here.session.record, rest.split())
     tags = here.session.view.about.tags
     shown = " ".join(f"#{on_one_line(each)}" for each in tags)
-    here.screen.say(shown or "It has no tags. /tag +TAG gives it one.")
+    here.paper.say(shown or "It has no tags. /tag +TAG gives it one.")

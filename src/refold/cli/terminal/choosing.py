@@ -24,31 +24,31 @@ async def model(here: Conversation, rest: str) -> None:
     if wanted:
         name = await around.choose_model(wanted)
         await here.session.inbox.choose_model(name)
-        here.screen.say(f"From the next turn on: {on_one_line(name)}", "dim")
+        here.paper.say(f"From the next turn on: {on_one_line(name)}", "dim")
         if save:
             around.remember("model", name)
-            here.screen.say("And in every session to come.", "dim")
+            here.paper.say("And in every session to come.", "dim")
         return
     now = view.about.model or around.model
-    here.screen.say(f"{on_one_line(now) or 'none is set'} (/model NAME changes it)")
+    here.paper.say(f"{on_one_line(now) or 'none is set'} (/model NAME changes it)")
     for name in around.models:
-        here.screen.line(line(f"  {on_one_line(name)}", "dim"))
+        here.paper.line(line(f"  {on_one_line(name)}", "dim"))
 
 
 async def effort(here: Conversation, rest: str) -> None:
     now = here.session.view.about.effort or here.around.effort
     if not rest:
-        here.screen.say(f"{now or 'as the provider has it'} ({', '.join(EFFORTS)})")
+        here.paper.say(f"{now or 'as the provider has it'} ({', '.join(EFFORTS)})")
         return
     wanted, save = _to_save(rest)
     found = next((e for e in get_args(Effort) if e == wanted), None)
     if not found:
         raise BadInput(f"{wanted!r} is no effort: {', '.join(EFFORTS)}")
     await here.session.inbox.choose_effort(found)
-    here.screen.say(f"From the next turn on: {found}", "dim")
+    here.paper.say(f"From the next turn on: {found}", "dim")
     if save:
         here.around.remember("effort", found)
-        here.screen.say("And in every session to come.", "dim")
+        here.paper.say("And in every session to come.", "dim")
 
 
 def _to_save(rest: str) -> tuple[str, bool]:

@@ -222,9 +222,9 @@ async def obey(name: str, rest: str, here: Conversation) -> None:
 async def _help(here: Conversation, rest: str) -> None:
     own = here.around.shortcuts.offered() if here.around.shortcuts else ()
     if rest:
-        here.screen.lines(helping.found(rest, commands(), own))
+        here.paper.lines(helping.found(rest, commands(), own))
     else:
-        here.screen.lines(helping.all_of(commands(), own, here.screen.room))
+        here.paper.lines(helping.all_of(commands(), own, here.paper.room))
 
 
 async def _continue(here: Conversation, rest: str) -> None:

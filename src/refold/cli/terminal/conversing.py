@@ -6,8 +6,8 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from refold.cli.terminal.completion import Choice
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
 from refold.session.session import Session
@@ -19,7 +19,7 @@ class Conversation(Protocol):
     @property
     def around(self) -> Surroundings: ...
     @property
-    def screen(self) -> Screen: ...
+    def paper(self) -> Paper: ...
     @property
     def reading(self) -> Reading: ...
     async def change(self, session: Session, told: str) -> None:

@@ -27,7 +27,7 @@ class Cycle:
             try:
                 await here.session.inbox.set_mode(after(now))
             except RefoldError as error:
-                here.screen.line(sentence(error))
+                here.paper.line(sentence(error))
             redraw()
 
     async def _once(self) -> None:

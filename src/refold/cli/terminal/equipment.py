@@ -38,19 +38,19 @@ async def tools(here: Conversation, rest: str) -> None:
         )
         if found is None:
             raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
-        here.screen.line(_row(found, len(rest), here))
-        here.screen.say(visible(found.spec.description.strip()))
+        here.paper.line(_row(found, len(rest), here))
+        here.paper.say(visible(found.spec.description.strip()))
         return
     for title, some in (
         ("The model knows them whole:", given.active),
         ("It knows their names, and asks for the rest:", given.deferred),
     ):
         if some:
-            here.screen.say(title, "strong")
+            here.paper.say(title, "strong")
         wide = max((cells(on_one_line(tool.spec.name)) for tool in some), default=0)
         for tool in some:
-            here.screen.line(_row(tool, wide, here))
-            here.screen.lines(_rules_for(tool, here))
+            here.paper.line(_row(tool, wide, here))
+            here.paper.lines(_rules_for(tool, here))
 
 
 def _given(here: Conversation) -> Given:

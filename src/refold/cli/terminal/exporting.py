@@ -25,7 +25,7 @@ async def export(here: Conversation, rest: str) -> None:
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
     work = partial(_written, here.session.view.about, form or form_by_name(name), name)
-    here.screen.say(await anyio.to_thread.run_sync(work), "dim")
+    here.paper.say(await anyio.to_thread.run_sync(work), "dim")
 
 
 def _written(about: About, form: str, name: str) -> str:

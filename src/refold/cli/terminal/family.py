@@ -14,7 +14,7 @@ async def tree(here: Conversation, rest: str) -> None:
     if rest:
         raise BadInput(f"say /tree, not /tree {rest}: refold tree shows any session")
     moved = await _moved(here.session.hub)
-    here.screen.lines(family_lines(here.session.view.family, moved, here.screen.room))
+    here.paper.lines(family_lines(here.session.view.family, moved, here.paper.room))
 
 
 async def background(here: Conversation, rest: str) -> None:
@@ -24,11 +24,11 @@ async def background(here: Conversation, rest: str) -> None:
     family = here.session.view.family
     beside = tuple(each for each in family.running if each.born.beside)
     if not beside:
-        here.screen.say("Nothing works in the background.")
+        here.paper.say("Nothing works in the background.")
         return
     moved = await _moved(here.session.hub)
     only = replace(family, children=beside)
-    here.screen.lines(family_lines(only, moved, here.screen.room))
+    here.paper.lines(family_lines(only, moved, here.paper.room))
 
 
 async def stop(here: Conversation, rest: str) -> None:
@@ -41,10 +41,10 @@ async def stop(here: Conversation, rest: str) -> None:
         shown = ", ".join(running)
         raise BadInput(f"no child {on_one_line(name)!r} is at work here; there is {shown}")
     if not await here.session.inbox.stop_child(name):
-        here.screen.say("That was said already: it ends as soon as it can.", "dim")
+        here.paper.say("That was said already: it ends as soon as it can.", "dim")
         return
     who = name or ", ".join(running)
-    here.screen.say(f"To be stopped, with all below: {who}", "dim")
+    here.paper.say(f"To be stopped, with all below: {who}", "dim")
 
 
 async def _moved(hub: Hub) -> dict[str, ChildMoved]:

@@ -16,7 +16,7 @@ async def context(here: Conversation, rest: str) -> None:
     if rest:
         raise BadInput("/context takes no words; `refold context --json` is for programs")
     found = filling(here.session.view, here.around.window)
-    here.screen.lines(context_lines(found, signs=here.screen.look.signs))
+    here.paper.lines(context_lines(found, signs=here.paper.look.signs))
 
 
 async def compact(here: Conversation, rest: str) -> None:
@@ -26,7 +26,7 @@ async def compact(here: Conversation, rest: str) -> None:
         raise BadInput(_NOTHING)
     if here.session.running or here.session.view.turn.seq:
         await here.session.inbox.compact(kind, focus)
-        here.screen.say("The talk is told shorter at the next step.", "dim")
+        here.paper.say("The talk is told shorter at the next step.", "dim")
         return
     session, before, done = here.session, here.session.view, False
 
@@ -38,15 +38,15 @@ async def compact(here: Conversation, rest: str) -> None:
 
     await here.through(shorter)
     if not done:
-        here.screen.say("Stopped. The talk is as it was.", "dim")
+        here.paper.say("Stopped. The talk is as it was.", "dim")
     elif session.view.talk.size != before.talk.size:
         undo = f"/rewind {before.seq + 1} talk"
-        here.screen.say(f"To have it as long as before: {undo}", "dim")
+        here.paper.say(f"To have it as long as before: {undo}", "dim")
 
 
 async def todos(here: Conversation, rest: str) -> None:
     items = here.session.view.talk.todos
-    here.screen.lines(checklist(items, here.screen.room) or [line("There are no todos.")])
+    here.paper.lines(checklist(items, here.paper.room) or [line("There are no todos.")])
 
 
 def _wanted(rest: str) -> tuple[Shorter, str]:

@@ -25,8 +25,8 @@ async def rewind_to(here: Conversation, rest: str) -> None:
         view = here.session.view
         snapshots = here.around.snapshots(view)
         found = await anyio.to_thread.run_sync(steps, view, snapshots)
-        here.screen.lines(listed(found, here.screen.room))
-        here.screen.say("/rewind N goes back to before N" if found else _NOWHERE, "dim")
+        here.paper.lines(listed(found, here.paper.room))
+        here.paper.say("/rewind N goes back to before N" if found else _NOWHERE, "dim")
         return
     number, _, what = rest.partition(" ")
     wanted = _WHAT.get(what.strip())
@@ -70,16 +70,16 @@ async def _back(here: Conversation, seq: int, what: What) -> None:
         await _talk_back(here, seq, what)
         return
     found = await preview(here.session.view, snapshots, seq, what)
-    directory, screen = here.session.view.about.directory, here.screen
-    screen.lines(previewed(found, directory, screen.room))
+    directory, paper = here.session.view.about.directory, here.paper
+    paper.lines(previewed(found, directory, paper.room))
     if not (found.plan.mark or found.changes):
-        screen.say("Nothing would change.", "dim")
+        paper.say("Nothing would change.", "dim")
         return
     question = "Go back? y/n"
     if found.drift:
         question = "Go back, and take back what somebody else changed, too? y/n"
     if await here.ask(question, "yn") != "y":
-        screen.say("Nothing was changed.", "dim")
+        paper.say("Nothing was changed.", "dim")
         return
     await _done(here, snapshots, seq, what, force=bool(found.drift))
 
@@ -89,7 +89,7 @@ async def _done(
 ) -> None:
     report = await rewind(here.session, snapshots, seq, what, force=force)
     way = f"/rewind {report.undo}" if what == "both" else f"/rewind {report.undo} {what}"
-    here.screen.say(reported(report, way), "good" if report.undo else "dim")
+    here.paper.say(reported(report, way), "good" if report.undo else "dim")
 
 
 async def _talk_back(here: Conversation, seq: int, what: What) -> None:
@@ -97,11 +97,11 @@ async def _talk_back(here: Conversation, seq: int, what: What) -> None:
     if what == "files":
         raise BadInput("no files are taken down here, so only the talk can go back")
     mark = plan(here.session.view, seq, "talk").mark
-    here.screen.say("Files are not taken down here: only the talk goes back.", "warn")
+    here.paper.say("Files are not taken down here: only the talk goes back.", "warn")
     if await here.ask("Go back? y/n", "yn") != "y":
-        here.screen.say("Nothing was changed.", "dim")
+        here.paper.say("Nothing was changed.", "dim")
     elif await here.session.rewind(mark):
         undo_it = here.session.view.seq
-        here.screen.say(
+        here.paper.say(
             f"The talk is as before. To undo this: /rewind {undo_it} talk", "good"
         )

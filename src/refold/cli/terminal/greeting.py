@@ -2,7 +2,7 @@
 
 import os
 
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
 from refold.views.counts import ending
@@ -13,22 +13,22 @@ from refold.views.recap import recap
 _WIDEST = 100  # cells
 
 
-def greet(view: View, around: Surroundings, screen: Screen) -> None:
+def greet(view: View, around: Surroundings, paper: Paper) -> None:
     model = on_one_line(view.about.model or around.model)
     where = on_one_line(_short(view.about.directory))
     said = "".join(f" · {part}" for part in (model, where) if part)
-    screen.line((("strong", "refold"), ("dim", said)))
+    paper.line((("strong", "refold"), ("dim", said)))
     for notice in around.notices:
-        screen.say(on_one_line(notice), "warn")
-    if before := recap(view, min(screen.room, _WIDEST)):
-        screen.gap()
-        screen.lines(before)
+        paper.say(on_one_line(notice), "warn")
+    if before := recap(view, min(paper.room, _WIDEST)):
+        paper.gap()
+        paper.lines(before)
         if can_go_on(view) and (how := ending(view.turn.outcome, view.turn.reason)):
-            screen.line(how)
+            paper.line(how)
         if waits := not_heard(view):
-            screen.say(waits, "dim")
+            paper.say(waits, "dim")
     elif not view.turn.seq:
-        screen.say("/help says what can be typed · Ctrl+D leaves", "dim")
+        paper.say("/help says what can be typed · Ctrl+D leaves", "dim")
 
 
 def way_back(view: View) -> str:

@@ -10,9 +10,9 @@ import anyio
 from msgspec import Struct
 
 from refold.cli.terminal.editor import edited, editor_of
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.printing import print_words
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.screen import Screen
 from refold.errors import RefoldError
 from refold.journal.events import Entry, PlanAnswered
 from refold.journal.fold import View
@@ -61,7 +61,7 @@ class Queue:
         return next((plan for plan in due if plan.seq != self._later), None)
 
 
-async def put(plan: Plan, session: Session, screen: Screen, reading: Reading) -> bool:
+async def put(plan: Plan, session: Session, paper: Paper, reading: Reading) -> bool:
     """Show the plan and ask. False: it is left for later."""
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
@@ -74,16 +74,16 @@ async def put(plan: Plan, session: Session, screen: Screen, reading: Reading) ->
 
         leave = session.hub.heed(heed)
         try:
-            verdict = await _judge(plan, screen, reading)
+            verdict = await _judge(plan, paper, reading)
         finally:
             leave()
     if verdict is None and not answered:
-        screen.say(_LATER, "dim")
+        paper.say(_LATER, "dim")
         return False
     if verdict is None or not await _send(verdict, plan, session):
-        screen.under([(("warn", "answered elsewhere"),)])
+        paper.under([(("warn", "answered elsewhere"),)])
     else:
-        screen.under([(("good" if verdict.approved else "warn", verdict.said),)])
+        paper.under([(("good" if verdict.approved else "warn", verdict.said),)])
     return True
 
 
@@ -93,9 +93,9 @@ async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
     return await session.inbox.reject_plan(plan.seq, feedback=verdict.feedback)
 
 
-async def _judge(plan: Plan, screen: Screen, reading: Reading) -> Verdict | None:
+async def _judge(plan: Plan, paper: Paper, reading: Reading) -> Verdict | None:
     text = plan.text
-    _show(plan.title, text, screen)
+    _show(plan.title, text, paper)
     while True:
         match await reading.choice(_KEYS, "yefn"):
             case "y":
@@ -103,12 +103,12 @@ async def _judge(plan: Plan, screen: Screen, reading: Reading) -> Verdict | None
                 said = "approved, as you edited it" if changed else "approved"
                 return Verdict(True, said, text if changed else "")
             case "e":
-                new = await _edited(text, screen, reading)
+                new = await _edited(text, paper, reading)
                 if new is not None and new.strip() and new != text:
                     text = new
-                    _show(plan.title, text, screen)
+                    _show(plan.title, text, paper)
                 else:
-                    screen.say("The plan is as it was.", "dim")
+                    paper.say("The plan is as it was.", "dim")
             case "f":
                 if (words := await _feedback(reading)) is not None:
                     said = f"to be revised: {visible(words)}"
@@ -118,30 +118,30 @@ async def _judge(plan: Plan, screen: Screen, reading: Reading) -> Verdict | None
             case Key.ESC | Key.CTRL_C | Key.CTRL_D:
                 return None
             case _:
-                screen.say(_HINT, "dim")
+                paper.say(_HINT, "dim")
 
 
-def _show(title: str, text: str, screen: Screen) -> None:
-    screen.gap()
+def _show(title: str, text: str, paper: Paper) -> None:
+    paper.gap()
     first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
     named = f": {on_one_line(title)}" if title != first else ""
-    screen.line((("warn", "? "), ("strong", f"The plan{named}")))
-    screen.gap()
-    print_words(text, screen)
-    screen.gap()
+    paper.line((("warn", "? "), ("strong", f"The plan{named}")))
+    paper.gap()
+    print_words(text, paper)
+    paper.gap()
 
 
-async def _edited(text: str, screen: Screen, reading: Reading) -> str | None:
+async def _edited(text: str, paper: Paper, reading: Reading) -> str | None:
     try:
         if command := editor_of(os.environ):
-            screen.say(f"in {on_one_line(command[0])} …", "dim")
+            paper.say(f"in {on_one_line(command[0])} …", "dim")
             return await edited(text, command, "plan.md")
     except RefoldError as error:
-        screen.say(visible(str(error)), "bad")
+        paper.say(visible(str(error)), "bad")
     how = "The plan as it should be; Enter sends it." if reading.lively else (
         "Type the whole plan; a backslash at the end of a line goes on with the next."
     )  # fmt: skip
-    screen.say(how, "dim")
+    paper.say(how, "dim")
     typed = await reading.words(lambda: line("plan › ", "person"), text)
     return typed if isinstance(typed, str) else None
 

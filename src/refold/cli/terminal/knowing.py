@@ -12,8 +12,8 @@ from refold.cli.terminal.completion import Choice
 from refold.cli.terminal.conversing import Conversation
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput, ToolFailed
+from refold.hall.remembering import Remembering
 from refold.memory.store import Listed
-from refold.remembering import Remembering
 from refold.skills.shortcuts import Offered, Shortcuts
 from refold.views.cells import cells, cut
 from refold.views.escape import on_one_line, visible
@@ -41,13 +41,13 @@ async def skills(here: Conversation, rest: str) -> None:
             )
         except ToolFailed as error:
             raise BadInput(str(error)) from error
-        here.screen.say(visible(text).rstrip("\n"))
+        here.paper.say(visible(text).rstrip("\n"))
         return
     offered = here.around.shortcuts.offered() if here.around.shortcuts else ()
     if not offered:
-        here.screen.say("There are no skills and no templates.")
+        here.paper.say("There are no skills and no templates.")
     for each in offered:
-        here.screen.line(_offered(each, here.screen.room))
+        here.paper.line(_offered(each, here.paper.room))
 
 
 async def memory(here: Conversation, rest: str) -> None:
@@ -58,7 +58,7 @@ async def memory(here: Conversation, rest: str) -> None:
         case "forget" if more.strip():
             gone = await anyio.to_thread.run_sync(_of(here).memory.forget, more.strip())
             for text in dict.fromkeys(each.line.text for each in gone):
-                here.screen.say(f"forgotten: {on_one_line(text)}", "dim")
+                here.paper.say(f"forgotten: {on_one_line(text)}", "dim")
         case "update" if not more:
             _of(here)
             await _update(here)
@@ -68,7 +68,7 @@ async def memory(here: Conversation, rest: str) -> None:
 
 async def note(here: Conversation, rest: str) -> None:
     said = await anyio.to_thread.run_sync(_of(here).note, rest)
-    here.screen.say(on_one_line(said), "dim")
+    here.paper.say(on_one_line(said), "dim")
 
 
 async def expanded(here: Conversation, shortcuts: Shortcuts, name: str, rest: str) -> str:
@@ -90,16 +90,16 @@ def _of(here: Conversation) -> Remembering:
 def _show(remembering: Remembering, here: Conversation) -> None:
     notes = remembering.memory.listed()
     if not notes:
-        here.screen.say("Nothing is remembered here yet. #words remembers them.")
+        here.paper.say("Nothing is remembered here yet. #words remembers them.")
     before = ("", "")
     for each in notes:
         if (each.whose, each.line.section) != before:
             before = (each.whose, each.line.section)
             about = " (about you)" if each.whose == "person" else ""
-            here.screen.say(f"{on_one_line(each.line.section) or 'Notes'}{about}", "strong")
-        here.screen.line(_note(each))
+            here.paper.say(f"{on_one_line(each.line.section) or 'Notes'}{about}", "strong")
+        here.paper.line(_note(each))
     if notes:
-        here.screen.say("/memory forget NUMBER forgets one for good", "dim")
+        here.paper.say("/memory forget NUMBER forgets one for good", "dim")
 
 
 def _note(each: Listed) -> Line:
@@ -107,14 +107,14 @@ def _note(each: Listed) -> Line:
 
 
 async def _update(here: Conversation) -> None:
-    here.screen.say("Reading what was said …", "dim")
+    here.paper.say("Reading what was said …", "dim")
     learned = await here.around.learn(here.session)
     for change in learned.changes:
         text = f"{change.sign} {on_one_line(change.section)}: {on_one_line(change.text)}"
-        here.screen.say(text, "added" if change.sign == "+" else "gone")
+        here.paper.say(text, "added" if change.sign == "+" else "gone")
     if not learned.changes:
         why = f": {learned.why}" if learned.why else "."
-        here.screen.say(f"Nothing new to remember{why}", "dim")
+        here.paper.say(f"Nothing new to remember{why}", "dim")
 
 
 def _offered(each: Offered, room: int) -> Line:

@@ -47,8 +47,8 @@ from refold.cli.terminal.line_editor.keys import (
 from refold.cli.terminal.line_editor.offers import Offers
 from refold.cli.terminal.line_editor.parser import Parser
 from refold.cli.terminal.line_editor.pasting import Pasted
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import CTRL_C, Key, Later
-from refold.cli.terminal.screen import Screen
 from refold.session.secrets import Masks
 from refold.values.clean import clean
 from refold.views.flow import fitted
@@ -66,13 +66,13 @@ class Lively:
 
     def __init__(
         self,
-        screen: Screen,
+        paper: Paper,
         *,
         history: Path | None = None,
         complete: Complete | None = None,
         cycle: Callable[[], None] = lambda: None,
     ) -> None:
-        self._screen = screen
+        self._paper = paper
         self._input = create_input()
         assert isinstance(self._input, Vt100Input)  # it is a terminal
         self._parser = Parser(self._input.vt100_parser.feed_key_callback)
@@ -81,13 +81,13 @@ class Lively:
         self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
-        self._keyboard = Keyboard(self._input.fileno(), screen, self._pasted)
-        self._elsewhere = Elsewhere(screen, self._pasted)
+        self._keyboard = Keyboard(self._input.fileno(), paper, self._pasted)
+        self._elsewhere = Elsewhere(paper, self._pasted)
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._parser.fed = time.monotonic(), 0
         found = await self._ask(self._editor, lambda: self._with_vi(prompt()), default=text)
-        self._screen.typed()
+        self._paper.typed()
         return _now(found)
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
@@ -140,7 +140,7 @@ class Lively:
 
     @cached_property
     def _common(self) -> dict[str, Any]:
-        return {"input": self._input, **drawing(self._screen.look)}
+        return {"input": self._input, **drawing(self._paper.look)}
 
     @cached_property
     def _editor(self) -> "PromptSession[_Answer]":
@@ -179,11 +179,11 @@ class Lively:
     async def _ask(
         self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **more: Any
     ) -> _Answer:
-        self._screen.fresh()
-        self._screen.no_status()
+        self._paper.fresh()
+        self._paper.no_status()
 
         def message() -> FormattedText:
-            shown = fitted(prompt(), self._screen.room)
+            shown = fitted(prompt(), self._paper.room)
             return FormattedText([(f"class:{style}", text) for style, text in shown])
 
         answer: _Answer = Key.CTRL_C

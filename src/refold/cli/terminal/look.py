@@ -1,7 +1,7 @@
 """What this terminal can do, and what styles look like on it.
 
 Sixteen colours that the person's own theme defines, unless another theme is asked for,
-and nothing that moves the cursor: that is `screen`'s business, and only where `moves`
+and nothing that moves the cursor: that is `paper`'s business, and only where `moves`
 says so. Which display it is, `displays` decides.
 """
 

@@ -33,13 +33,13 @@ async def history(here: Conversation, rest: str) -> None:
 
     last = _number(rest, "/history")
     entries = await here.session.record.entries()
-    room = min(here.screen.room, 100) - 1 if here.screen.look.moves else 0
+    room = min(here.paper.room, 100) - 1 if here.paper.look.moves else 0
     gone = {s.point.seq for s in steps(here.session.view, None) if not s.in_talk}
     rows = await anyio.to_thread.run_sync(lambda: list(said(entries, gone, last, room)))
     if not rows:
-        here.screen.say(_NOTHING_SAID)
+        here.paper.say(_NOTHING_SAID)
         return
-    await whole.show(rows, here.screen)
+    await whole.show(rows, here.paper)
 
 
 async def trace(here: Conversation, rest: str) -> None:
@@ -58,12 +58,12 @@ async def trace(here: Conversation, rest: str) -> None:
 
     every = traced(node, time.time(), named)
     rows = list(
-        trace_lines(slowest(every, slow) if slow else every, max(here.screen.room, _NARROW))
+        trace_lines(slowest(every, slow) if slow else every, max(here.paper.room, _NARROW))
     )
     if not rows:
-        here.screen.say(_NOTHING_DONE)
+        here.paper.say(_NOTHING_DONE)
         return
-    await whole.show(rows, here.screen)
+    await whole.show(rows, here.paper)
 
 
 async def verify(here: Conversation, rest: str) -> None:
@@ -73,7 +73,7 @@ async def verify(here: Conversation, rest: str) -> None:
         raise BadInput("the files cannot be looked at here: refold verify does it")
     entries = tuple(await here.session.record.entries())
     rows = await anyio.to_thread.run_sync(partial(_verdicts, here, entries, turn))
-    here.screen.lines(rows)
+    here.paper.lines(rows)
 
 
 def _verdicts(here: Conversation, entries: tuple[Entry, ...], turn: int) -> list[Line]:

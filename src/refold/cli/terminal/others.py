@@ -45,9 +45,9 @@ async def sessions(here: Conversation, rest: str) -> None:
     if not found:
         raise BadInput(f"no other session of this directory is called {rest!r}")
     shown = found[:MOST]
-    here.screen.lines(numbered(shown, here.screen.room, time.time()))
+    here.paper.lines(numbered(shown, here.paper.room, time.time()))
     if more := len(found) - len(shown):
-        here.screen.say(f"{more} older: /sessions WORDS, or /resume", "dim")
+        here.paper.say(f"{more} older: /sessions WORDS, or /resume", "dim")
     await _one_of([card.id for card in shown], here)
 
 
@@ -70,14 +70,14 @@ async def search(here: Conversation, rest: str) -> None:
     hits = await anyio.to_thread.run_sync(_found, _home(here), rest, _directory(here))
     found = by_session(hits)
     if not found:
-        here.screen.say("Nothing was found in the sessions of this directory.")
+        here.paper.say("Nothing was found in the sessions of this directory.")
         return
     for number, of_one in enumerate(found, start=1):
         wide = len(str(len(found))) + 2
-        rows = hit_lines(of_one, here.screen.room - wide, bold=False)
+        rows = hit_lines(of_one, here.paper.room - wide, bold=False)
         for at, row in enumerate(rows):
             head = f"{'' if at else number:<{wide}}"
-            here.screen.line((("accent", head), ("dim" if at else "plain", row)))
+            here.paper.line((("accent", head), ("dim" if at else "plain", row)))
     await _one_of([of_one[0].card.id for of_one in found], here)
 
 
@@ -97,7 +97,7 @@ async def _picked(here: Conversation) -> str:
 
     where = Path(_directory(here))
     own = here.session.view.about.id
-    return await choose(here.screen, here.reading, _home(here), where, own)
+    return await choose(here.paper, here.reading, _home(here), where, own)
 
 
 async def _go_over(here: Conversation, id_: str) -> None:
@@ -107,13 +107,13 @@ async def _go_over(here: Conversation, id_: str) -> None:
     about = session.view.about
     called = on_one_line(about.name or about.title or id_)
     await here.change(session, f'Gone over to "{called}".')
-    screen = here.screen
+    paper = here.paper
     for notice in notices:
-        screen.say(on_one_line(notice), "warn")
-    screen.gap()
-    screen.lines(recap(session.view, min(screen.room, _WIDEST)))
+        paper.say(on_one_line(notice), "warn")
+    paper.gap()
+    paper.lines(recap(session.view, min(paper.room, _WIDEST)))
     if not session.idle:
-        screen.line(line("Going on with what was under way.", "dim"))
+        paper.line(line("Going on with what was under way.", "dim"))
         await here.go()
 
 

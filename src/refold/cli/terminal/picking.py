@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.screen import Screen
 from refold.journal.catalogue.card import Card
 from refold.views.escape import on_one_line
 from refold.views.picking import Picking, heard, numbered
@@ -23,27 +23,27 @@ _HOW = "a number, or words to look for; Enter to leave: "
 
 
 async def pick(
-    screen: Screen, reading: Reading, cards: Sequence[Card], search: Search
+    paper: Paper, reading: Reading, cards: Sequence[Card], search: Search
 ) -> str:
     """The id of the session that was picked; "": none, the person has left.
 
     `cards` are the newest first. `search` may take its time: it is called in a thread.
     """
     if not reading.lively:
-        return await _by_number(screen, reading, cards, search)
+        return await _by_number(paper, reading, cards, search)
     from refold.cli.terminal.line_editor.picking import picked
 
-    screen.fresh()
-    return await picked(screen, tuple(cards), search)
+    paper.fresh()
+    return await picked(paper, tuple(cards), search)
 
 
 async def _by_number(
-    screen: Screen, reading: Reading, cards: Sequence[Card], search: Search
+    paper: Paper, reading: Reading, cards: Sequence[Card], search: Search
 ) -> str:
     shown = cards[:MOST]
     while True:
-        for row in numbered(shown, screen.room, time.time()):
-            screen.line(row)
+        for row in numbered(shown, paper.room, time.time()):
+            paper.line(row)
         found = await reading.brief(line(_HOW, "strong"))
         if isinstance(found, Key) or not found.strip():
             return ""
@@ -54,7 +54,7 @@ async def _by_number(
         if len(fits) == 1:
             return fits[0].id
         if not fits:
-            screen.say(f"Nothing fits {on_one_line(words)!r}.", "dim")
+            paper.say(f"Nothing fits {on_one_line(words)!r}.", "dim")
         shown = fits[:MOST] or shown
 
 

@@ -22,8 +22,8 @@ from refold.cli.terminal.keys import (
     readable,
     unseen,
 )
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Later
-from refold.cli.terminal.screen import Screen
 from refold.views.styled import Line
 
 _ESC = "\x1b"
@@ -34,8 +34,8 @@ class Plain:
 
     lively = False
 
-    def __init__(self, screen: Screen, source: int = 0) -> None:
-        self._screen, self._source = screen, source
+    def __init__(self, paper: Paper, source: int = 0) -> None:
+        self._paper, self._source = paper, source
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._echoed = os.isatty(source)
         self._read = ""
@@ -75,12 +75,12 @@ class Plain:
     async def secret(self, prompt: Line) -> str | Key:
         found = await self._line(prompt, unseen)
         if self._echoed:
-            self._screen.say("")
+            self._paper.say("")
         return found
 
     @contextmanager
     def quiet(self) -> Generator[None]:
-        with one_by_one(self._source) if self._screen.look.moves else nullcontext():
+        with one_by_one(self._source) if self._paper.look.moves else nullcontext():
             try:
                 yield
             finally:
@@ -89,7 +89,7 @@ class Plain:
     async def typed(self) -> str:
         if not self._echoed:  # a script's lines are answers, and wait for their questions
             await anyio.sleep_forever()
-        if self._screen.look.moves:
+        if self._paper.look.moves:
             taken, self._read = self._read, ""
             return taken or await pressed(self._source)
         await self._whole_line()
@@ -122,7 +122,7 @@ class Plain:
             try:
                 await self._whole_line()
             except anyio.get_cancelled_exc_class():
-                self._screen.fresh()
+                self._paper.fresh()
                 raise
         interrupted, self._asking = self._asking.cancelled_caught, None
         if interrupted:
@@ -130,20 +130,18 @@ class Plain:
                 self._read = ""
             return Key.CTRL_C
         if self._echoed:
-            self._screen.typed()
+            self._paper.typed()
         else:
-            self._screen.fresh()
+            self._paper.fresh()
         if not self._read:
             return Key.CTRL_D
         line, _, self._read = self._read.partition("\n")
         return line.removesuffix("\r")
 
     def _ask(self) -> None:
-        self._screen.fresh()
-        sign = self._screen.look.sign("prompt")
-        self._screen.pieces(
-            (style, text.replace("›", sign)) for style, text in self._prompt
-        )
+        self._paper.fresh()
+        sign = self._paper.look.sign("prompt")
+        self._paper.pieces((style, text.replace("›", sign)) for style, text in self._prompt)
 
     def _take_in(self) -> None:
         self._read += self._decoder.decode(left_over(self._source))

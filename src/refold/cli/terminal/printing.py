@@ -6,20 +6,20 @@ emphasis stay; where there is nothing but text, the words stay as they were writ
 
 from typing import TYPE_CHECKING
 
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.views.escape import visible
 
 if TYPE_CHECKING:
     from refold.views.prose import Prose
 
 
-def words_on(screen: Screen) -> "Prose":
+def words_on(paper: Paper) -> "Prose":
     """For words that come in pieces. A new width counts from the next block on."""
     from refold.views.prose import Prose  # before the first words a start does without
 
-    look = screen.look
+    look = paper.look
     return Prose(
-        lambda: screen.room if look.moves else 0,
+        lambda: paper.room if look.moves else 0,
         marks=look.moves or look.color,
         styled=look.color and not look.mono,
         links=look.links,
@@ -27,7 +27,7 @@ def words_on(screen: Screen) -> "Prose":
     )
 
 
-def print_words(text: str, screen: Screen) -> None:
+def print_words(text: str, paper: Paper) -> None:
     """Words that are all there."""
-    prose = words_on(screen)
-    screen.pieces([*prose.add(visible(text)), *prose.end()])
+    prose = words_on(paper)
+    paper.pieces([*prose.add(visible(text)), *prose.end()])

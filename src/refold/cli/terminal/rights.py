@@ -10,12 +10,12 @@ from typing import get_args
 from refold.cli.terminal.conversing import Conversation
 from refold.engine.judging import mode_of
 from refold.errors import BadInput
+from refold.hall.workspace import check_tools
 from refold.permissions.rules import parse
 from refold.values import rights
 from refold.values.rights import Mode
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style
-from refold.workspace import check_tools
 
 MODES: Sequence[Mode] = get_args(Mode)
 # Without a word of their own nobody ends up where everything runs unasked.
@@ -41,7 +41,7 @@ async def mode(here: Conversation, rest: str) -> None:
         now = mode_of(here.around, here.session.view)
         for each in MODES:
             sign = "›" if each == now else " "
-            here.screen.say(f"{sign} {each:14}{_MEANS[each]}")
+            here.paper.say(f"{sign} {each:14}{_MEANS[each]}")
         return
     await _change(here, _named(rest))
 
@@ -49,7 +49,7 @@ async def mode(here: Conversation, rest: str) -> None:
 async def approval(here: Conversation, rest: str) -> None:
     if not rest:
         on = mode_of(here.around, here.session.view) != "bypass"
-        here.screen.say(f"{'on' if on else 'off'} (/approval on|off changes it)")
+        here.paper.say(f"{'on' if on else 'off'} (/approval on|off changes it)")
         return
     if rest not in ("on", "off"):
         raise BadInput(f"{rest!r} is neither on nor off")
@@ -68,31 +68,31 @@ async def permissions(here: Conversation, rest: str) -> None:
 
 async def _change(here: Conversation, wanted: Mode) -> None:
     await here.session.inbox.set_mode(wanted)
-    here.screen.say(f"{wanted}: {_MEANS[wanted]}", "warn" if wanted == "bypass" else "dim")
+    here.paper.say(f"{wanted}: {_MEANS[wanted]}", "warn" if wanted == "bypass" else "dim")
 
 
 async def _allow(here: Conversation, text: str) -> None:
     rule = parse(text, "allow")
     check_tools((rule,), here.around.tools)
     await here.session.inbox.grant(str(rule))
-    here.screen.say(f"For this session: {on_one_line(str(rule))}", "dim")
+    here.paper.say(f"For this session: {on_one_line(str(rule))}", "dim")
 
 
 def _list(here: Conversation) -> None:
     now = mode_of(here.around, here.session.view)
-    here.screen.say(f"The mode is {now}: {_MEANS[now]}")
+    here.paper.say(f"The mode is {now}: {_MEANS[now]}")
     rows = [(r.verdict, str(r), r.source or "settings") for r in here.around.rules]
     granted = here.session.view.rights.granted
     rows += [("allow", rule, "this session") for rule in granted]
     if not rows:
-        here.screen.say("There are no rules.", "dim")
+        here.paper.say("There are no rules.", "dim")
     for verdict, rule, source in rows:
         shown: Line = (
             (_STYLES.get(verdict, "good"), f"  {verdict:5} "),
             ("plain", on_one_line(rule)),
             ("dim", f"  {on_one_line(source)}"),
         )
-        here.screen.line(shown)
+        here.paper.line(shown)
 
 
 def _named(text: str) -> Mode:

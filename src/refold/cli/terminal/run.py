@@ -16,8 +16,8 @@ from refold.cli.terminal.commands import at_once, command_in, obey
 from refold.cli.terminal.cycling import Cycle
 from refold.cli.terminal.greeting import can_go_on, greet, way_back
 from refold.cli.terminal.offering import offering
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.silence import learning
 from refold.cli.terminal.steering import with_pictures
@@ -46,13 +46,13 @@ async def run(
         return conversation.session.view.about.directory or "."
 
     cycle = Cycle()
-    screen, reading = this_terminal(
+    paper, reading = this_terminal(
         color=around.color, history=around.history, complete=offering(around, directory),
         cycle=cycle.press, display=around.display, theme=around.theme,
     )  # fmt: skip
     if around.vi:
         reading.vi(on=True)
-    conversation = Conversation(session, around, screen, reading, cycle)
+    conversation = Conversation(session, around, paper, reading, cycle)
     return await conversation.converse(first_words, pictures, typed)
 
 
@@ -63,11 +63,11 @@ class Conversation:
         self,
         session: Session,
         around: Surroundings,
-        screen: Screen,
+        paper: Paper,
         reading: Reading,
         cycle: Cycle | None = None,
     ) -> None:
-        self.session, self.around, self.screen = session, around, screen
+        self.session, self.around, self.paper = session, around, paper
         self.vi = reading.vi
         self.reading, self._given, self._cycle = reading, session, cycle or Cycle()
         self._plans = judging.Queue()
@@ -85,7 +85,7 @@ class Conversation:
         """Until the person leaves, or the terminal is taken away."""
 
         async def doing() -> None:
-            greet(self.session.view, self.around, self.screen)
+            greet(self.session.view, self.around, self.paper)
             await self._take_up()
             if first_words or pictures:
                 await self._say(first_words, pictures, typed=typed)
@@ -96,10 +96,10 @@ class Conversation:
                 group.cancel_scope.cancel()
 
         try:
-            stopping = self.screen.no_status, self.reading.redraw
+            stopping = self.paper.no_status, self.reading.redraw
             return await hearing(doing, self._interrupt, self._end, stopping)
         finally:
-            self.screen.fresh()  # whatever ends us may be told by somebody else
+            self.paper.fresh()  # whatever ends us may be told by somebody else
             if self.session is not self._given:
                 with anyio.CancelScope(shield=True):
                     await self.session.close()
@@ -108,7 +108,7 @@ class Conversation:
         left, self.session = self.session, session
         self._plans = judging.Queue()
         await left.close()
-        self.screen.say(told, "dim")
+        self.paper.say(told, "dim")
 
     async def say(self, words: str, *, typed: str | None = None) -> None:
         await self._say(words, seen=True, typed=typed)
@@ -127,7 +127,7 @@ class Conversation:
         found = await self.reading.brief(line(f"{prompt} ", "strong"))
         words = found if isinstance(found, str) else ""
         if words.strip() and self.reading.lively:  # the line is gone from the screen
-            self.screen.say(f"{prompt} {visible(words.strip())}", "dim")
+            self.paper.say(f"{prompt} {visible(words.strip())}", "dim")
         return words
 
     def _busy(self) -> bool:
@@ -142,8 +142,8 @@ class Conversation:
     async def _take_up(self) -> None:
         """Finish what was under way when the last writer ended."""
         if not self.session.idle:
-            self.screen.gap()
-            self.screen.say("Going on with what was under way.", "dim")
+            self.paper.gap()
+            self.paper.say("Going on with what was under way.", "dim")
             await self.through(self.session.go)
 
     async def _prompts(self) -> None:
@@ -152,27 +152,25 @@ class Conversation:
             try:
                 await self._judge_plans()
             except RefoldError as error:  # the disk would not take the answer
-                self.screen.line(sentence(error))
-            self.screen.gap()
+                self.paper.line(sentence(error))
+            self.paper.gap()
             self._pressed_early = False
             typed = await self.reading.words(self._prompt)
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
             if isinstance(typed, Key):
-                self.screen.say("Ctrl+C again leaves; so does Ctrl+D.", "dim")
+                self.paper.say("Ctrl+C again leaves; so does Ctrl+D.", "dim")
             else:
                 await self._typed(typed)
         if self.session.view.about.title:
             given = self.around.come_back if self.session is self._given else ""
-            self.screen.say(
-                f"To go on later: {given or way_back(self.session.view)}", "dim"
-            )
+            self.paper.say(f"To go on later: {given or way_back(self.session.view)}", "dim")
 
     async def _judge_plans(self) -> None:
         """The plan that waits, if it was not put off, and each that comes of that."""
         while not self._leaving and (plan := self._plans.next(self.session.view)):
-            if not await judging.put(plan, self.session, self.screen, self.reading):
+            if not await judging.put(plan, self.session, self.paper, self.reading):
                 self._plans.put_off(plan)
                 return
             if not self.session.idle:
@@ -191,7 +189,7 @@ class Conversation:
         try:
             await obey(name, rest, self)
         except RefoldError as error:
-            self.screen.line(sentence(error))
+            self.paper.line(sentence(error))
 
     async def _at_once(self, typed: str) -> bool:
         """Do a command while the session works, if it can be done then."""
@@ -210,7 +208,7 @@ class Conversation:
         typed: str | None = None,
     ) -> None:
         key = next(self._keys)
-        found = with_pictures(words, self.session, self.screen, self.around.unread)
+        found = with_pictures(words, self.session, self.paper, self.around.unread)
 
         async def said() -> View:
             shown = (*pictures, *found)
@@ -222,7 +220,7 @@ class Conversation:
 
     async def through(self, start: Callable[[], Awaitable[View]], own: str = "") -> None:
         self._work = Work(
-            self.session, self.around, self.screen, self.reading, self._at_once
+            self.session, self.around, self.paper, self.reading, self._at_once
         )
         try:
             if self._pressed_early:
@@ -233,7 +231,7 @@ class Conversation:
         finally:
             self._work = None
         if failure is not None:
-            self.screen.line(sentence(failure))
+            self.paper.line(sentence(failure))
         for typed in unsaid:
             await self._typed(typed)
 
@@ -251,6 +249,6 @@ class Conversation:
 
     def _prompt(self) -> Line:
         mode = mode_of(self.around, self.session.view)
-        sign = self.screen.look.sign("prompt")
+        sign = self.paper.look.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
         return (*before, ("person", f"{sign} "))

@@ -20,24 +20,24 @@ _SAVED = "And in every session to come."
 async def config(here: Conversation, rest: str) -> None:
     """All settings with where they come from, or those of some keys or tables."""
     for row in await here.around.settings(tuple(rest.split())):
-        here.screen.say(visible(row))
+        here.paper.say(visible(row))
 
 
 async def theme(here: Conversation, rest: str) -> None:
     name, _, save = rest.partition(" ")
     if not name:
-        here.screen.say(f"{', '.join(THEMES)} (/theme NAME changes it)")
+        here.paper.say(f"{', '.join(THEMES)} (/theme NAME changes it)")
         return
     if name not in THEMES or save not in ("", "save"):
         raise BadInput(f"say /theme {'|'.join(THEMES)}, and save behind it, not {rest!r}")
-    if here.screen.look.color:
-        here.screen.in_theme(name, os.environ)
-        here.screen.line((("accent", name), ("dim", ": the colours from now on")))
+    if here.paper.look.color:
+        here.paper.in_theme(name, os.environ)
+        here.paper.line((("accent", name), ("dim", ": the colours from now on")))
     else:
-        here.screen.say("Nothing is painted here, so it changes nothing now.", "dim")
+        here.paper.say("Nothing is painted here, so it changes nothing now.", "dim")
     if save:
         here.around.remember("terminal.theme", name)
-        here.screen.say(_SAVED, "dim")
+        here.paper.say(_SAVED, "dim")
 
 
 async def format_(here: Conversation, rest: str) -> None:
@@ -46,7 +46,7 @@ async def format_(here: Conversation, rest: str) -> None:
         if rest not in FORMATS:
             raise BadInput(f"{rest!r} is no format: {', '.join(FORMATS)}")
         here.around.remember("backend.format", rest)
-        here.screen.say(f"In every session to come: {rest}", "dim")
+        here.paper.say(f"In every session to come: {rest}", "dim")
         return
     for row in await here.around.settings(("backend.format",)):
-        here.screen.say(visible(row))
+        here.paper.say(visible(row))

@@ -14,7 +14,7 @@ import anyio
 
 from refold.cli.terminal import own_terminal
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.shell_words import Ran, how_it_ended, told
 from refold.errors import BadInput, RefoldError
 from refold.place.printed import Printed
@@ -35,27 +35,27 @@ async def shell(here: Conversation, rest: str) -> None:
         raise BadInput("a command cannot hold a zero byte")
     directory = here.session.view.about.directory or "."
     command = (os.environ.get("SHELL") or "/bin/sh", "-c", rest)
-    here.screen.fresh()
-    here.screen.no_status()
-    if here.screen.look.moves and os.isatty(0) and os.isatty(1):
-        ran = await _in_a_terminal(rest, command, directory, here.screen)
+    here.paper.fresh()
+    here.paper.no_status()
+    if here.paper.look.moves and os.isatty(0) and os.isatty(1):
+        ran = await _in_a_terminal(rest, command, directory, here.paper)
     else:
-        ran = await _through_a_pipe(rest, command, directory, here.screen)
+        ran = await _through_a_pipe(rest, command, directory, here.paper)
     if ran.code:
-        here.screen.say(how_it_ended(ran.code), "warn")
+        here.paper.say(how_it_ended(ran.code), "warn")
     await here.session.inbox.ran(rest, told(ran))
 
 
 async def _in_a_terminal(
-    words: str, command: Sequence[str], directory: str, screen: Screen
+    words: str, command: Sequence[str], directory: str, paper: Paper
 ) -> Ran:
     done = await own_terminal.run(command, directory, os.environ)
-    screen.typed()
+    paper.typed()
     return _ran(words, done.code, done.printed, full_screen=done.full_screen)
 
 
 async def _through_a_pipe(
-    words: str, command: Sequence[str], directory: str, screen: Screen
+    words: str, command: Sequence[str], directory: str, paper: Paper
 ) -> Ran:
     printed = Printed(_EACH_END)
     decoder, shown = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
@@ -72,7 +72,7 @@ async def _through_a_pipe(
         assert running.stdout is not None  # it is a pipe
         async for piece in running.stdout:
             printed.add(piece)
-            screen.pieces((("plain", shown.add(decoder.decode(piece))),))
+            paper.pieces((("plain", shown.add(decoder.decode(piece))),))
         over.set()
 
     over, code = anyio.Event(), 0
@@ -82,8 +82,8 @@ async def _through_a_pipe(
         with anyio.move_on_after(_LAST):
             await over.wait()
         group.cancel_scope.cancel()
-    screen.pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
-    screen.fresh()
+    paper.pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
+    paper.fresh()
     return _ran(words, code, printed)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from refold.cli.terminal.doing import Doing
-from refold.cli.terminal.screen import Screen as Paper
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.speech import Speech
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.events import Entry

@@ -8,8 +8,8 @@ way; what else happens in a turn prints `showing`.
 from typing import TYPE_CHECKING
 
 from refold.cli.terminal.doing import Doing
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.printing import words_on
-from refold.cli.terminal.screen import Screen
 from refold.views.cells import cut
 from refold.views.escape import Visible, visible
 from refold.views.styled import Piece
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Speech:
-    def __init__(self, screen: Screen, doing: Doing) -> None:
-        self._screen, self._doing = screen, doing
+    def __init__(self, paper: Paper, doing: Doing) -> None:
+        self._paper, self._doing = paper, doing
         self._said = list[str]()  # of the answer under way, in the pieces that came
         self._thought = list[str]()
         self._thinking = list[str]()  # of the thought that is not printed yet
@@ -54,9 +54,9 @@ class Speech:
             if not text.strip():
                 return False
             self._close_thinking()
-            self._screen.gap()
+            self._paper.gap()
             self._doing.now("")
-            self._prose = words_on(self._screen)
+            self._prose = words_on(self._paper)
             text = text.lstrip("\n")
         self._put(self._prose.add(self._visible.add(text)))
         self._doing.writes(self._prose.waiting)
@@ -89,7 +89,7 @@ class Speech:
         if self._prose is not None:
             rest = self._prose.add(self._visible.end()) + self._prose.end()
             self._put(rest)
-            self._screen.fresh()
+            self._paper.fresh()
             self._prose, self._parted = None, False
             self._doing.writes("")
 
@@ -98,17 +98,17 @@ class Speech:
         if text and self._parted:
             self._parted = False
             if not text.startswith("\n"):
-                self._screen.gap()
-        self._screen.pieces(pieces)
+                self._paper.gap()
+        self._paper.pieces(pieces)
 
     def _close_thinking(self) -> bool:
         words = " ".join(visible("".join(self._thinking)).split())
         self._thinking.clear()
         self._doing.no_tail("thinking")
         if words:
-            sign = self._screen.look.sign("thought")
-            self._screen.gap()
-            self._screen.say(cut(f"{sign} {words}", self._screen.room), "dim")
+            sign = self._paper.look.sign("thought")
+            self._paper.gap()
+            self._paper.say(cut(f"{sign} {words}", self._paper.room), "dim")
         return bool(words)
 
 

@@ -29,9 +29,9 @@ async def cost(here: Conversation, rest: str) -> None:
     entries = await here.session.record.entries()
     ends = [e.event for e in entries if isinstance(e.event, ChildEnded)]
     found = spending(entries, {end.child: end.spent for end in ends})
-    here.screen.lines(spending_lines(found, full, here.screen.room, turns=rest == "turns"))
+    here.paper.lines(spending_lines(found, full, here.paper.room, turns=rest == "turns"))
     if (below := view.account.below).answers:
-        here.screen.say(f"its children, and all below them: {spent_row(below)}", "dim")
+        here.paper.say(f"its children, and all below them: {spent_row(below)}", "dim")
 
 
 async def budget(here: Conversation, rest: str) -> None:
@@ -41,7 +41,7 @@ async def budget(here: Conversation, rest: str) -> None:
         await here.session.inbox.set_budget(
             wanted(rest, budget_of(here.session.view, settled))
         )
-    here.screen.lines(budget_lines(here.session.view, settled))
+    here.paper.lines(budget_lines(here.session.view, settled))
 
 
 async def iterations(here: Conversation, rest: str) -> None:
@@ -52,9 +52,9 @@ async def iterations(here: Conversation, rest: str) -> None:
         await here.session.inbox.set_steps(0 if rest == "off" else int(rest))
     chosen, settled = here.session.view.rights.steps, here.around.steps
     if chosen:
-        here.screen.say(f"One turn may have {chosen} answers, chosen for this session.")
+        here.paper.say(f"One turn may have {chosen} answers, chosen for this session.")
     else:
-        here.screen.say(f"One turn may have {settled} answers, as limits.steps says.")
+        here.paper.say(f"One turn may have {settled} answers, as limits.steps says.")
 
 
 def wanted(text: str, now: Budget) -> Budget:

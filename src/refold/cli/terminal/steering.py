@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from refold.cli.attached import attached
 from refold.cli.terminal.commands import at_once, command_in
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Later, Reading
-from refold.cli.terminal.screen import Screen
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.escape import on_one_line, visible
@@ -35,12 +35,12 @@ class Steering:
     def __init__(
         self,
         session: Session,
-        screen: Screen,
+        paper: Paper,
         reading: Reading,
         unread: Unread,
         obey: Obey = nothing,
     ) -> None:
-        self._session, self._screen, self._reading = session, screen, reading
+        self._session, self._paper, self._reading = session, paper, reading
         self._unread, self._obey = unread, obey
         self.unsaid: list[str] = []
 
@@ -74,7 +74,7 @@ class Steering:
         if command := command_in(words):
             await self._command(words, command[0])
             return
-        shown = with_pictures(words, self._session, self._screen, self._unread)
+        shown = with_pictures(words, self._session, self._paper, self._unread)
         when = "next" if isinstance(found, Later) else "now"
         await self._session.inbox.say(words, when=when, pictures=shown)
 
@@ -88,20 +88,20 @@ class Steering:
 
     async def _command(self, words: str, name: str) -> None:
         if self._reading.lively and at_once(name):  # what was typed is wiped away
-            sign = self._screen.look.sign("prompt")
-            self._screen.say(f"{sign} {visible(words.strip())}", "dim")
+            sign = self._paper.look.sign("prompt")
+            self._paper.say(f"{sign} {visible(words.strip())}", "dim")
         if not await self._obey(words):
             self.unsaid.append(words)
-            self._screen.say(f"after this turn: {visible(words.strip())}", "dim")
+            self._paper.say(f"after this turn: {visible(words.strip())}", "dim")
 
 
 def with_pictures(
-    words: str, session: Session, screen: Screen, unread: Unread
+    words: str, session: Session, paper: Paper, unread: Unread
 ) -> Sequence[Picture]:
     """The pictures that the words name, and a line about each."""
     pictures, problems = attached(words, session.view.about.directory, unread)
     for picture in pictures:
-        screen.say(f"shown to the model: {on_one_line(picture.name)}", "dim")
+        paper.say(f"shown to the model: {on_one_line(picture.name)}", "dim")
     for problem in problems:
-        screen.say(visible(problem), "warn")
+        paper.say(visible(problem), "warn")
     return pictures

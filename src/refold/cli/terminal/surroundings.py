@@ -8,12 +8,12 @@ from msgspec import Struct
 from refold.agents.given import Given
 from refold.agents.registry import Registry
 from refold.errors import BadInput
+from refold.hall.remembering import Learned, Remembering
 from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Files, Snapshots
-from refold.remembering import Learned, Remembering
 from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.shortcuts import Shortcuts

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from refold.cli.terminal.completion import Complete
 from refold.cli.terminal.look import look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.reading import Reading
-from refold.cli.terminal.screen import Screen
 from refold.views.escape import on_one_line
 
 _NO_STATUS = "The display is plain: the terminal {!r} (TERM) cannot take a line back, as status does."
@@ -23,15 +23,15 @@ def this_terminal(
     cycle: Callable[[], None] = lambda: None,
     display: str = "auto",
     theme: str = "auto",
-) -> tuple[Screen, Reading]:
+) -> tuple[Paper, Reading]:
     """The line editor where the terminal can do it, whole lines elsewhere."""
     seen = look(sys.stdout, os.environ, color, wanted=display, theme=theme)
-    screen = Screen(sys.stdout, seen)
+    paper = Paper(sys.stdout, seen)
     if seen.display != display == "status":
         name = on_one_line(os.environ.get("TERM", ""))
-        screen.say(_NO_STATUS.format(name), "warn")
+        paper.say(_NO_STATUS.format(name), "warn")
     if seen.display != "line" or not sys.stdin.isatty():
-        return screen, Plain(screen)
+        return paper, Plain(paper)
     from refold.cli.terminal.lively import Lively
 
-    return screen, Lively(screen, history=history, complete=complete, cycle=cycle)
+    return paper, Lively(paper, history=history, complete=complete, cycle=cycle)

@@ -16,6 +16,6 @@ async def vi(here: Conversation, rest: str) -> None:
         case None:
             raise BadInput("there is no line editor in this display: the terminal has it")
         case True:
-            here.screen.say("The keys are those of vi: Esc, then its commands.", "dim")
+            here.paper.say("The keys are those of vi: Esc, then its commands.", "dim")
         case False:
-            here.screen.say("The keys are those of Emacs.", "dim")
+            here.paper.say("The keys are those of Emacs.", "dim")

@@ -26,14 +26,14 @@ def presets(around: Surroundings) -> Iterable[Choice]:
 
 async def agent(here: Conversation, rest: str) -> None:
     if not rest:
-        here.screen.say(f"{on_one_line(_now(here))} (/agent NAME changes it)")
+        here.paper.say(f"{on_one_line(_now(here))} (/agent NAME changes it)")
         return
     found = await choose(here.session.inbox, here.around.agents, rest)
-    here.screen.say(f"From the next turn on: {found.name}. {found.description}", "dim")
+    here.paper.say(f"From the next turn on: {found.name}. {found.description}", "dim")
     preset = here.around.preset
     # The one that is set for everybody was not chosen by anybody.
     if unused := unused_preset(found, "" if preset == Settings().preset else preset):
-        here.screen.say(unused, "dim")
+        here.paper.say(unused, "dim")
 
 
 async def agents(here: Conversation, rest: str) -> None:
@@ -46,11 +46,11 @@ async def agents(here: Conversation, rest: str) -> None:
         pad = " " * (wide - cells(each.name))
         about = on_one_line(each.description)
         where = f"  ({on_one_line(each.where)})" if each.where else ""
-        here.screen.line((
+        here.paper.line((
             ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
         ))  # fmt: skip
     for problem in there.problems:
-        here.screen.say(on_one_line(problem), "dim")
+        here.paper.say(on_one_line(problem), "dim")
 
 
 async def preset(here: Conversation, rest: str) -> None:
@@ -62,21 +62,21 @@ async def preset(here: Conversation, rest: str) -> None:
         for each, about in there:
             mark = "*" if each == here.around.preset else " "
             pad = " " * (wide - cells(on_one_line(each)))
-            here.screen.line((
+            here.paper.line((
                 ("accent", f"{mark} {on_one_line(each)}{pad}"),
                 ("plain", f"  {on_one_line(about)}"),
             ))  # fmt: skip
-        here.screen.say(f"{_HOW}; /preset NAME save makes it the default.", "dim")
+        here.paper.say(f"{_HOW}; /preset NAME save makes it the default.", "dim")
         return
     if name not in [each for each, _ in there]:
         raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
     if save.strip() == "save":
         here.around.remember("preset", name)
-        here.screen.say(f"In every session to come: {name}", "dim")
+        here.paper.say(f"In every session to come: {name}", "dim")
         return
     if save:
         raise BadInput(f"say /preset, or /preset {name} save, not {rest!r}")
-    here.screen.say(f"{_HOW.replace('NAME', name)}; /preset {name} save: for all.", "dim")
+    here.paper.say(f"{_HOW.replace('NAME', name)}; /preset {name} save: for all.", "dim")
 
 
 def _no_preset(name: str, there: list[str]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.errors import BadInput, JournalError, RefoldError
 from refold.journal.events import Ended, Entry, ModelAnswered
 from refold.values.messages import ToolCall
@@ -37,17 +37,17 @@ async def whole(here: Conversation, rest: str) -> None:
         there = f"there are {len(ends)}" if ends else "there is none yet"
         raise BadInput(f"there is no result {number} in this session: {there}")
     end = ends[-number]
-    await show(await _rows(end, _called(end.call_id, entries), here), here.screen)
+    await show(await _rows(end, _called(end.call_id, entries), here), here.paper)
 
 
-async def show(rows: Sequence[Line], screen: Screen) -> None:
+async def show(rows: Sequence[Line], paper: Paper) -> None:
     """In the person's pager where there is a terminal for it, and more than it holds."""
-    can = screen.look.moves and os.isatty(0) and os.isatty(1)
-    command = pager_of(os.environ) if can and len(rows) >= screen.look.height() else ()
+    can = paper.look.moves and os.isatty(0) and os.isatty(1)
+    command = pager_of(os.environ) if can and len(rows) >= paper.look.height() else ()
     if command:
-        await _paged(rows, command, screen)
+        await _paged(rows, command, paper)
     else:
-        screen.lines(rows)
+        paper.lines(rows)
 
 
 def pager_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def _shows_colors(command: Sequence[str], less: str) -> bool:
 
 
 async def _rows(end: Ended, call: ToolCall | None, here: Conversation) -> list[Line]:
-    room = here.screen.room - 1
+    room = here.paper.room - 1
     about = here.session.view.about.directory
     head = label(call, here.around.tool(call.name)) if call else end.call_id
     rows = rows_of(end, await _text(end, here), room, about)
@@ -94,17 +94,17 @@ def _called(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
     return None
 
 
-async def _paged(rows: Sequence[Line], command: Sequence[str], screen: Screen) -> None:
+async def _paged(rows: Sequence[Line], command: Sequence[str], paper: Paper) -> None:
     """Harmless text and our own colours; the pager has the terminal meanwhile."""
     # As git does: colours go through, and what fits on a screen needs no key.
     environ = {"LESS": "FRX", **os.environ}
     painted = _shows_colors(command, environ["LESS"])
     text = "".join(
-        "".join(screen.look.paint(*piece) if painted else piece[1] for piece in row) + "\n"
+        "".join(paper.look.paint(*piece) if painted else piece[1] for piece in row) + "\n"
         for row in rows
     )
-    screen.fresh()
-    screen.no_status()
+    paper.fresh()
+    paper.no_status()
     try:
         async with await anyio.open_process(
             command, stdout=None, stderr=None, env=environ
@@ -118,4 +118,4 @@ async def _paged(rows: Sequence[Line], command: Sequence[str], screen: Screen) -
             await running.wait()
     except OSError as error:
         raise RefoldError(f"{command[0]} could not be started: {error}") from error
-    screen.typed()
+    paper.typed()

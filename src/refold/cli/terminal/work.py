@@ -18,8 +18,8 @@ from refold.cli.terminal.asker import Asker
 from refold.cli.terminal.floor import Floor
 from refold.cli.terminal.following import Following
 from refold.cli.terminal.notifying import Patience, ring
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import CTRL_C, Reading
-from refold.cli.terminal.screen import Screen
 from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.steering import Obey, Steering, nothing
 from refold.cli.terminal.surroundings import Surroundings
@@ -45,17 +45,17 @@ class Work:
         self,
         session: Session,
         around: Surroundings,
-        screen: Screen,
+        paper: Paper,
         reading: Reading,
         obey: Obey = nothing,
     ) -> None:
         self._session = session
-        self._screen, self._reading = screen, reading
-        self._showing = Showing(screen, around, anyio.current_time)
+        self._paper, self._reading = paper, reading
+        self._showing = Showing(paper, around, anyio.current_time)
         self._floor = Floor(reading.typed)
-        self._asker = Asker(session, around, screen, reading)
+        self._asker = Asker(session, around, paper, reading)
         self._obey = obey
-        self._steering = Steering(session, screen, reading, around.unread, self._obeyed)
+        self._steering = Steering(session, paper, reading, around.unread, self._obeyed)
         self.under_way, self._over = False, anyio.Event()
         self._patience = Patience(anyio.current_time, around.notify)
         self._pressed_at, self._hears = -math.inf, False
@@ -95,7 +95,7 @@ class Work:
             self.under_way = False
             leave()
             watch.close()
-            self._screen.no_status()
+            self._paper.no_status()
             self._over.set()
         self._ring("it is done" if failure is None else str(failure))
         return failure
@@ -108,7 +108,7 @@ class Work:
         if self._floor.asking and self._reading.interrupt():
             return
         if not (twice and await self._session.inbox.interrupt()):
-            self._screen.echoed()
+            self._paper.echoed()
             self._floor.want()
 
     async def end(self, reason: str) -> None:
@@ -144,16 +144,16 @@ class Work:
     async def _show(self, watch: Watch) -> None:
         async for frame in watch.gathered():
             async with self._floor.printing:
-                drawn = self._screen.has_status
+                drawn = self._paper.has_status
                 self._showing.show(frame)
-                if drawn and not self._screen.has_status:  # at once, or it would flicker
-                    self._screen.status(self._showing.status())
+                if drawn and not self._paper.has_status:  # at once, or it would flicker
+                    self._paper.status(self._showing.status())
             if isinstance(frame.item, Entry):
                 self._following.shown = frame.seq
                 self._following.tell()
 
     async def _tick(self) -> None:
-        aloud = Aloud(self._screen, anyio.current_time)
+        aloud = Aloud(self._paper, anyio.current_time)
         while True:
             await anyio.sleep(_TICK)
             if not self._floor.asking:
@@ -221,17 +221,17 @@ class Work:
         if self._patience.over:
             title = self._session.view.about.title
             told = f"{said}: {title}" if title else said
-            self._screen.ring(ring(os.environ, told, self._screen.look.display))
+            self._paper.ring(ring(os.environ, told, self._paper.look.display))
 
     @asynccontextmanager
     async def _taken(self) -> AsyncGenerator[None]:
         """Have the floor for a question, with nothing else on its line."""
         async with self._floor.taken():
-            self._screen.no_status()
+            self._paper.no_status()
             try:
                 yield
             except RefoldError as error:  # the disk would not take the answer
-                self._screen.line(sentence(error))
+                self._paper.line(sentence(error))
 
     def _heed(self, entry: Entry) -> None:
         self._following.tell()

@@ -9,7 +9,7 @@ from prompt_toolkit.key_binding import KeyPressEvent
 
 from refold.cli.terminal.editor import edited, editor_of
 from refold.cli.terminal.line_editor.pasting import Pasted
-from refold.cli.terminal.screen import Screen
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.unordered import unordered
 from refold.errors import RefoldError
 from refold.views.escape import visible
@@ -20,8 +20,8 @@ _NO_EDITOR = "No editor is named: set $VISUAL or $EDITOR."
 class Elsewhere:
     """`away`: an editor has the terminal now."""
 
-    def __init__(self, screen: Screen, pasted: Pasted) -> None:
-        self._screen, self._pasted = screen, pasted
+    def __init__(self, paper: Paper, pasted: Pasted) -> None:
+        self._paper, self._pasted = paper, pasted
         self.away = False
 
     def edit(self, event: KeyPressEvent) -> None:
@@ -40,7 +40,7 @@ class Elsewhere:
                 except RefoldError as error:
                     problem = str(error)
                 if problem:
-                    self._screen.say(visible(problem), "bad")
+                    self._paper.say(visible(problem), "bad")
         finally:
             self.away = False
         if not problem:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from refold.cli.terminal.keys import one_by_one, readable
 from refold.cli.terminal.line_editor.parser import begun
 from refold.cli.terminal.line_editor.pasting import Pasted
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import CTRL_C
-from refold.cli.terminal.screen import Screen
 
 _AT_ONCE = 65_536  # bytes
 _MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
@@ -21,8 +21,8 @@ _MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
 class Keyboard:
     """Reads from the file descriptor `source`."""
 
-    def __init__(self, source: int, screen: Screen, pasted: Pasted) -> None:
-        self._source, self._screen, self._pasted = source, screen, pasted
+    def __init__(self, source: int, paper: Paper, pasted: Pasted) -> None:
+        self._source, self._paper, self._pasted = source, paper, pasted
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._quiet = False
 
@@ -35,12 +35,12 @@ class Keyboard:
                 yield
             finally:
                 self._quiet = False
-                self._screen.ring(_BARE)
+                self._paper.ring(_BARE)
 
     def marking_pastes(self) -> None:
         """A prompt puts an end to that with itself: from here on again."""
         if self._quiet:
-            self._screen.ring(_MARKED)
+            self._paper.ring(_MARKED)
 
     async def typed(self) -> str:
         before, paste = begun(typed := await self._read())

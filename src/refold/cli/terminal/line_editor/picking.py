@@ -21,8 +21,8 @@ from prompt_toolkit.layout import (
 )
 
 from refold.cli.terminal.line_editor.drawing import ESC_ALONE, drawing
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.picking import Search
-from refold.cli.terminal.screen import Screen
 from refold.journal.catalogue.card import Card
 from refold.views.picking import Picking, heard, moved, rows, typing
 
@@ -34,14 +34,14 @@ _STEPS = {
 }  # fmt: skip
 
 
-async def picked(screen: Screen, cards: tuple[Card, ...], search: Search) -> str:
+async def picked(paper: Paper, cards: tuple[Card, ...], search: Search) -> str:
     """The id of the one that was chosen; "" where the person has left."""
-    return await _List(screen, cards, search).run()
+    return await _List(paper, cards, search).run()
 
 
 class _List:
-    def __init__(self, screen: Screen, cards: tuple[Card, ...], search: Search) -> None:
-        self._screen, self._search = screen, search
+    def __init__(self, paper: Paper, cards: tuple[Card, ...], search: Search) -> None:
+        self._paper, self._search = paper, search
         self._picking = Picking(cards)
         self._buffer = Buffer(multiline=False, on_text_changed=self._typed)
         self._app = self._application()
@@ -67,7 +67,7 @@ class _List:
             key_bindings=self._keys(),
             erase_when_done=True,
             input=create_input(),
-            **drawing(self._screen.look),
+            **drawing(self._paper.look),
         )
         app.ttimeoutlen = app.timeoutlen = ESC_ALONE
         return app
@@ -95,9 +95,9 @@ class _List:
         return keys
 
     def _rows(self) -> StyleAndTextTuples:
-        height = (self._screen.look.height() or 24) - _ABOVE
+        height = (self._paper.look.height() or 24) - _ABOVE
         found: StyleAndTextTuples = []
-        for row in rows(self._picking, self._screen.room - 1, height, time.time()):
+        for row in rows(self._picking, self._paper.room - 1, height, time.time()):
             found += [(f"class:{style}", text) for style, text in row]
             found.append(("", "\n"))
         return found[:-1]

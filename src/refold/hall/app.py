@@ -1,8 +1,7 @@
-"""The hall: the one place where concrete things are put together.
+"""One start of refold, with its settings and its place: it opens sessions, and leaves them.
 
-Which store, wire, tools, place and policies a session gets is decided here and
-nowhere else; everybody else knows ports. Whatever takes long to import is
-imported where it is used, because every start pays for what stands at the top.
+What a session is given when it is opened is the business of `kin`, what each of its turns
+is given that of `outfit`.
 """
 
 import os
@@ -19,39 +18,39 @@ from refold.agents.choosing import choose
 from refold.agents.leash import Settled
 from refold.agents.profile import Leash
 from refold.agents.registry import Registry, registry
-from refold.briefing import Briefing, Ground
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.errors import BadInput
+from refold.hall.briefing import Briefing, Ground
+from refold.hall.kin import Kin, Site
+from refold.hall.models import Models
+from refold.hall.outfit import Outfit, agent_of, model_of
+from refold.hall.policies import policies
+from refold.hall.supplies import Around, Hall
+from refold.hall.wishes import Wishes
+from refold.hall.workspace import Where, Workspace, around, check_tools
 from refold.journal.fold import View
 from refold.journal.home import Home
 from refold.journal.store import MemoryStore, Store
-from refold.kin import Kin, Site
 from refold.memory.pending import Pending
 from refold.memory.project import kept_in, project_of, written
-from refold.models import Models
-from refold.outfit import Outfit, agent_of, model_of
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
-from refold.policies import policies
 from refold.rlm.rate import Rate
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.places import Around as SkillsAround
 from refold.skills.shortcuts import Shortcuts
-from refold.supplies import Around, Hall
 from refold.tools.builtin import builtin
 from refold.values.level import Tell
 from refold.values.rights import Mode
-from refold.wishes import Wishes
-from refold.workspace import Where, Workspace, around, check_tools
 
 if TYPE_CHECKING:
+    from refold.hall.remembering import Remembering
     from refold.journal.forking import Fork
-    from refold.remembering import Remembering
 
 
 class App:
@@ -109,7 +108,7 @@ class App:
     @cached_property
     def remembering(self) -> "Remembering":
         """The notes of this project. A start that has none does without the import."""
-        from refold.remembering import Remembering
+        from refold.hall.remembering import Remembering
 
         return Remembering(self.paths.data, self.directory, self.home, self.models.masks)
 

@@ -1,4 +1,4 @@
-"""Opens sessions: that of a person, and below it those of its children. Part of the hall.
+"""Opens sessions: that of a person, and below it those of its children.
 
 A child works where its parent does, with the same settings, unless it has a working tree
 of its own. What a child is and how long it lives is the business of `agents`.
@@ -15,20 +15,20 @@ from refold import __version__
 from refold.agents.child import Opening, Position
 from refold.agents.children import Children
 from refold.agents.worktree import Worktrees
-from refold.briefing import Briefing, Ground
-from refold.coding import Coding, SessionPython, memo_directory
 from refold.config.paths import Paths
+from refold.hall.briefing import Briefing, Ground
+from refold.hall.coding import Coding, SessionPython, memo_directory
+from refold.hall.outfit import Outfit
+from refold.hall.supplies import Around, Hall
+from refold.hall.workspace import Where, Workspace
 from refold.journal.about import Whereabouts
 from refold.journal.home import Home
 from refold.journal.store import Store
-from refold.outfit import Outfit
 from refold.place.port import Snapshots
 from refold.rlm.below import Beginning
 from refold.rlm.rate import Rate
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
-from refold.supplies import Around, Hall
-from refold.workspace import Where, Workspace
 
 
 class Site(Struct, frozen=True):

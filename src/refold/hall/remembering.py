@@ -1,4 +1,4 @@
-"""What is carried from one session into the next. Part of the hall.
+"""What is carried from one session into the next.
 
 Joins the notes (`memory`) with the journals of the sessions: what a person said is read
 out of a journal, a small model proposes, code checks, and the journal is told how far

@@ -16,7 +16,7 @@ from refold.views.flow import fitted
 from refold.views.styled import Line, Piece, Style, joined
 
 
-class Screen:
+class Paper:
     def __init__(self, out: TextIO, look: Look) -> None:
         self.look = look
         self._out = out

@@ -24,19 +24,17 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.answering import Approve, Question
-from refold.app import App
 from refold.config.here import load_here
 from refold.config.paths import paths
-from refold.conversation import Result, Session
 from refold.errors import BadInput
+from refold.hall.app import App
+from refold.hall.wishes import Wishes
+from refold.library.answering import Approve
+from refold.library.conversation import Result, Session
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.effort import Effort
 from refold.values.rights import Mode
-from refold.wishes import Wishes
-
-__all__ = ["Agent", "Question", "Result", "Session"]
 
 
 class Agent(Struct, frozen=True, kw_only=True):

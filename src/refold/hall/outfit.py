@@ -1,7 +1,7 @@
 """What each turn of a session is given: who works, with which model, words, tools and bounds.
 
 Made for one session when it is opened: what lies in folders is looked up once then, so
-that the front of what is sent stays as it is. Part of the hall.
+that the front of what is sent stays as it is.
 """
 
 from functools import cached_property
@@ -14,22 +14,22 @@ from refold.agents.children import Children
 from refold.agents.given import tools_of
 from refold.agents.profile import Profile, unused_preset
 from refold.agents.registry import Registry
-from refold.briefing import Material
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.engine.shared import Shared
 from refold.engine.tracing import Trace
 from refold.engine.world import Aide, Beside, World
 from refold.errors import BadInput
+from refold.hall.briefing import Material
+from refold.hall.models import SCRIPT, Models, Traits
+from refold.hall.policies import budget, policies, shares
+from refold.hall.supplies import Around, Hall, Supplies
 from refold.journal.events import Briefed
 from refold.journal.fold import View
-from refold.models import SCRIPT, Models, Traits
-from refold.policies import budget, policies, shares
 from refold.prompts import parts
 from refold.prompts.parts import Told
 from refold.rlm.beside import together
 from refold.session.recorder import Recorder
-from refold.supplies import Around, Hall, Supplies
 from refold.values.tools import Effect
 from refold.views.briefing import differs
 

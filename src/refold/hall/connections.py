@@ -1,4 +1,4 @@
-"""How a model is reached: its wire, and what stands around it. Part of the hall.
+"""How a model is reached: its wire, and what stands around it.
 
 What cannot be connected still gets a provider: one that says why, so that a turn
 ends with a sentence and the words of the person are not lost.

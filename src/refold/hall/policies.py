@@ -1,4 +1,4 @@
-"""Which policies steer a turn, with what the settings say. Part of the hall."""
+"""Which policies steer a turn, with what the settings say."""
 
 from msgspec import Raw
 

@@ -1,4 +1,4 @@
-"""Calls that wait for a person, as a program sees them and answers them. Part of the hall."""
+"""Calls that wait for a person, as a program sees them and answers them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which models there are here, what each is good for, and what it costs. Part of the hall.
+"""Which models there are here, what each is good for, and what it costs.
 
 A model is named `provider/model`, or by its role: main, small, big, judge. How one
 is reached says `connections`.
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from refold.agents.profile import Acting
 from refold.config.paths import Paths
 from refold.config.settings import Roles, Settings
-from refold.connections import SCRIPT, SMALL, Connections
 from refold.errors import BadInput
+from refold.hall.connections import SCRIPT, SMALL, Connections
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
 from refold.provider.figures import Figures

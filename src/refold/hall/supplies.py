@@ -1,4 +1,4 @@
-"""What a session's tools can reach, and which tools there are for it. Part of the hall.
+"""What a session's tools can reach, and which tools there are for it.
 
 The same for every turn of the session; which of the tools an agent is given is the
 business of `agents.given`, what else a turn has that of `outfit`.
@@ -14,11 +14,13 @@ from msgspec import Struct
 from refold.agents.child import Opening
 from refold.agents.children import Children
 from refold.agents.registry import Registry
-from refold.briefing import Briefing
 from refold.claims.claiming import Checking
-from refold.coding import SessionPython
 from refold.config.settings import Settings
-from refold.models import Models
+from refold.hall.briefing import Briefing
+from refold.hall.coding import SessionPython
+from refold.hall.models import Models
+from refold.hall.wishes import Wishes
+from refold.hall.workspace import Workspace
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.session.history import History
@@ -28,11 +30,9 @@ from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.task import Choice, task, task_for
 from refold.values.tools import Effect
-from refold.wishes import Wishes
-from refold.workspace import Workspace
 
 if TYPE_CHECKING:
-    from refold.remembering import Remembering
+    from refold.hall.remembering import Remembering
 
 _OF_SKILLS = ("list_skills", "read_skill")
 _OF_MEMORY = ("memory_write",)

@@ -22,11 +22,11 @@ from msgspec import Struct
 
 from refold.agents.choosing import choose
 from refold.agents.registry import Registry
-from refold.answering import Approve, Question, answer_all, denied, questions
 from refold.errors import BadInput, first
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.journal.plans import Plan
+from refold.library.answering import Approve, Question, answer_all, denied, questions
 from refold.session.session import Session as Engine
 from refold.tools.pictures import picture_file
 from refold.values.budget import Budget

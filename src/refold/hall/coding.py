@@ -1,4 +1,4 @@
-"""The Python of a session, as settings and its agent have it. Part of the hall.
+"""The Python of a session, as settings and its agent have it.
 
 Most sessions never run any: nothing of `rlm` but its keeper is loaded before code does.
 """
