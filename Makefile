@@ -11,7 +11,7 @@ unexport VIRTUAL_ENV
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: help run test test-peers check bench bench-peers format lock docs clean
+.PHONY: help run test test-peers test-again check bench bench-peers format lock docs clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1 /p' Makefile | awk '{n=$$1; $$1=""; printf "  make %-12s%s\n", n, $$0}'
@@ -25,6 +25,9 @@ test: .venv/.ready-dev  ## the tests everybody runs: offline, some minutes
 test-peers: .venv/.ready-peers  ## the slow ones: SDKs, fault servers, crash matrices, the real model
 	@scripts/peers
 	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "peer or slow" -n $(WORKERS) --timeout 1200
+
+test-again: .venv/.ready-peers  ## what failed last, one by one: does it fail alone too?
+	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "" -n 0 --last-failed --last-failed-no-failures none --timeout 600
 
 check: .venv/.ready-dev  ## style, types, floors, house rules, spelling
 	@scripts/check
