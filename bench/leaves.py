@@ -16,7 +16,7 @@ import anyio
 
 from bench import table
 from refold.agents.profile import Leash
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.journal.home import Home
 from refold.journal.talk import Talk
 from refold.provider.port import Delta, Done, Request, TextDelta
@@ -75,8 +75,8 @@ async def _waiting(many: int) -> float:
 async def _asking(batches: Sequence[int]) -> float:
     """On a journal in a file, as a session has it."""
     leash = Leash(fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120)
-    aide = Aide(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
-    world = World(ScriptedProvider(), aide=lambda: aide)
+    aide = Mind(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
+    world = World(Mind(ScriptedProvider()), aide=lambda: aide)
     with tempfile.TemporaryDirectory() as home:
         record = Recorder(Home(Path(home)).store("bench"))
         await record.open()

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import msgspec
-from msgspec.structs import replace
 
 from refold import Agent, Result
 from refold.agents.child import Opening, Position
@@ -19,7 +18,7 @@ from refold.engine.policies.children import hearing_children
 from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
 from refold.engine.policies.stopping import stopping
-from refold.engine.world import World
+from refold.engine.world import Mind, World
 from refold.errors import BadInput
 from refold.journal import codec
 from refold.journal.events import Entry, Event
@@ -34,6 +33,7 @@ from refold.session.session import Session
 from refold.testing.cast import Cast
 from refold.testing.scripted import Line
 from refold.testing.strict import StrictProvider
+from refold.testing.worlds import world_with
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.task import task
 from refold.values.tools import Effect
@@ -187,12 +187,12 @@ class Tree:
         if child is not None:
             tools = tuple(t for t in TOOLS if t.spec.name in child.tools)
         plain = World(
-            self.provider, tools, POLICIES, (parse("book", "allow"),), house=house
+            Mind(self.provider), tools, POLICIES, (parse("book", "allow"),), house=house
         )
-        world = replace(plain, beside=children.beside, **self.world)
+        world = world_with(plain, beside=children.beside, **self.world)
         if child is None:
             return world
-        return replace(
+        return world_with(
             world, rules=(*world.rules, *child.agent.rules), above=child.above, purse=child.purse, address=child.address,
             shared=child.shared, agent=child.agent.name,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from refold.engine.policies.children import hearing_children
 from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.spending import Price, ask_beside, estimate, reserve
-from refold.engine.world import Aide, World
+from refold.engine.world import Brief, Lineage, Mind, World
 from refold.errors import ProviderError
 from refold.journal.below import ChildBorn, ChildEnded, ChildGranted, Forked
 from refold.journal.events import (
@@ -122,7 +122,7 @@ class Node(Struct):
     record: Recorder
     purse: Purse | None = None
     drawers: Drawers = field(default_factory=Drawers)
-    world: World = field(default_factory=lambda: World(Model(Plan(), 0, None)))  # type: ignore[arg-type]
+    world: World = field(default_factory=lambda: World(Mind(Model(Plan(), 0, None))))  # type: ignore[arg-type]
 
     async def run(self) -> View:
         tree = self.tree
@@ -130,16 +130,15 @@ class Node(Struct):
         lent = None if self.purse is None else tree.price
         drawn = (drawing(settled, tree.price),) if lent else ()
         self.world = World(
-            Model(tree.plan, self.depth, tree),
+            Mind(Model(tree.plan, self.depth, tree), price=tree.price),
             (hand_out, fan_out),
             (hearing_children, going_on, converse, within(settled, lent), *drawn,
              *telling(settled, lent=lent is not None)),
             (parse("*", "allow"),),
             house={"node": self},
-            price=tree.price,
-            max_output=MOST,
+            brief=Brief(max_output=MOST),
             budget=settled,
-            purse=self.purse,
+            lineage=Lineage(purse=self.purse),
         )  # fmt: skip
         session = await Session.open(self.record, lambda _: self.world)
         await session.inbox.say("Go.")
@@ -189,7 +188,7 @@ async def hand_out(*, node: Node, call: str) -> Reply:
 async def fan_out(*, node: Node) -> Reply:
     """Ask small models."""
     tree, world = node.tree, node.world
-    aide = Aide(Model(Plan(), 9, tree), "x/leaf", price=tree.price)
+    aide = Mind(Model(Plan(), 9, tree), "x/leaf", price=tree.price)
     failed = 0
 
     async def leaf() -> None:
@@ -294,7 +293,7 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
     async def main() -> tuple[Budget | None, View]:
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
-        mine = World(Model(Plan(), 0, None), budget=Budget(1.0))  # type: ignore[arg-type]
+        mine = World(Mind(Model(Plan(), 0, None)), budget=Budget(1.0))  # type: ignore[arg-type]
         purse = Purse(record, lambda: mine, "child-1", Drawers())
         there = fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.9))])
         refused = await purse.draw(Estimate(0.2, 10), used(there))
@@ -365,7 +364,7 @@ def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> 
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
         await record(TurnStarted(0))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
-        mine = World(Model(Plan(), 0, None), budget=Budget(64.0))  # type: ignore[arg-type]
+        mine = World(Mind(Model(Plan(), 0, None)), budget=Budget(64.0))  # type: ignore[arg-type]
         purse = Purse(record, lambda: mine, "child-1", Drawers())
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=1.0))]))
         first = await purse.draw(Estimate(0.5, 1), there)
@@ -491,7 +490,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
         await record(TurnStarted(0), BudgetSet(Budget(1.0)), Asked(dollars=0.5))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
-        mine = World(Model(Plan(), 0, None), purse=above)  # type: ignore[arg-type]
+        mine = World(Mind(Model(Plan(), 0, None)), lineage=Lineage(purse=above))  # type: ignore[arg-type]
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, Asked(dollars=0.4))]))
         purse = Purse(record, lambda: mine, "child-1", Drawers())
         assert purse.left == pytest.approx(0.1)
@@ -511,7 +510,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
 def test_what_was_spent_beside_meanwhile_is_seen_before_the_model_is_asked() -> None:
     budget = Budget(1.0)
     policies = (going_on, converse, within(budget))
-    mine = World(Model(Plan(), 0, None), policies=policies, budget=budget)  # type: ignore[arg-type]
+    mine = World(Mind(Model(Plan(), 0, None)), policies=policies, budget=budget)  # type: ignore[arg-type]
 
     async def main() -> View:
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
@@ -538,7 +537,7 @@ def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> 
         await record(TurnStarted(0), BudgetSet(Budget(9.0, seconds=60.0)))
         grant = Budget(1.0, seconds=60.0)
         await record(ChildBorn("child-1", "c1", "code", "", grant=grant))
-        mine = World(Model(Plan(), 0, None), purse=Plenty())  # type: ignore[arg-type]
+        mine = World(Mind(Model(Plan(), 0, None)), lineage=Lineage(purse=Plenty()))  # type: ignore[arg-type]
         with anyio.fail_after(60):
             there = Used(seconds=61.0)
             return await Purse(record, lambda: mine, "child-1", Drawers()).draw(

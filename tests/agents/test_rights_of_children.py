@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from refold.agents.above import AsParent
 from refold.engine.judging import Above, granted_in, judge, mode_of, stricter
-from refold.engine.world import World
+from refold.engine.world import Lineage, Mind, World
 from refold.journal.events import Entry, Granted, ModeChanged
 from refold.journal.fold import View, fold
 from refold.permissions.facts import Decision, Facts, Target, Touch
@@ -92,7 +92,11 @@ class Told(Recorder):
 def world(rights: Rights, above: Above | None = None) -> World:
     facts: Callable[[], Facts] = lambda: FACTS  # noqa: E731 - one line of a record
     return World(
-        ScriptedProvider(), rules=rights.rules, mode=rights.mode, facts=facts, above=above
+        Mind(ScriptedProvider()),
+        rules=rights.rules,
+        mode=rights.mode,
+        facts=facts,
+        lineage=Lineage(above=above),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from refold.engine.policies.converse import converse
 from refold.engine.shared import Shared
-from refold.engine.world import World
+from refold.engine.world import Lineage, Mind, World
 from refold.journal.fold import View
 from refold.journal.store import MemoryStore
 from refold.permissions.facts import Facts
@@ -60,15 +60,14 @@ def at(
     inside: Sequence[str] = (),
 ) -> World:
     return World(
-        model,
+        Mind(model),
         (read_file, edit_file, write_file, apply_patch, slow_edit),
         (converse,),
         (parse("*", "allow"),),
-        "bypass",
+        mode="bypass",
         house={"files": DiskFiles(directory), "blobs": None, "inside": inside},
         facts=lambda: Facts((str(directory),), follow=lambda p: str(directory / p)),
-        shared=shared,
-        address=address,
+        lineage=Lineage(address, shared=shared),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from refold import Agent
 from refold.cli.finishing import opened
 from refold.cli.titling import find_title, title_in
-from refold.engine.world import Aide
+from refold.engine.world import Mind
 from refold.journal import codec
 from refold.journal.events import Reserved, Settled
 from refold.journal.home import Home
@@ -43,7 +43,7 @@ def titled(
             await rename(record, name)
             await record.close()
         before = [each.changed for each in app.home.sessions()]
-        aide = Aide(provider, "mine/small", 0)
+        aide = Mind(provider, "mine/small", 0)
         found = [await find_title(app, id_, lambda _: aide) for _ in answers]
         assert [each.changed for each in app.home.sessions()] == before
         await app.aclose()

@@ -5,7 +5,6 @@ from typing import Any
 
 import anyio
 from msgspec import Raw
-from msgspec.structs import replace
 
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
@@ -15,7 +14,7 @@ from refold.engine.policies.refusals import not_refused
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_stuck
-from refold.engine.world import World
+from refold.engine.world import Mind, World
 from refold.journal import codec
 from refold.journal.codec import Head
 from refold.journal.events import Entry, Event, SessionStarted
@@ -27,6 +26,7 @@ from refold.session.recorder import Recorder
 from refold.session.secrets import Masks
 from refold.session.session import Session
 from refold.testing.strict import StrictProvider
+from refold.testing.worlds import world_with
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 
@@ -56,9 +56,9 @@ async def book(what: str, *, orders: list[str]) -> Reply:
 def world(provider: Provider, orders: list[str] | None = None, **more: Any) -> World:
     house = {"orders": [] if orders is None else orders}
     plain = World(
-        StrictProvider(provider), (weather, book), POLICIES, OPEN_HAND, house=house
+        Mind(StrictProvider(provider)), (weather, book), POLICIES, OPEN_HAND, house=house
     )
-    return replace(plain, **more)
+    return world_with(plain, **more)
 
 
 async def opened(store: Store, given: World, secrets: Sequence[str] = ()) -> Session:

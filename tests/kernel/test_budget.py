@@ -16,7 +16,7 @@ from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.spending import Price, ask_beside
 from refold.engine.tracing import Trace
-from refold.engine.world import Aide, World
+from refold.engine.world import Brief, Mind, World
 from refold.errors import BadInput, ProviderError
 from refold.journal.events import (
     Asked,
@@ -63,8 +63,10 @@ def priced(
     model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
 ) -> World:
     policies = (going_on, converse, within(budget), *telling(budget))
-    given = World(model, (weather,), policies, OPEN_HAND, price=price, budget=budget)
-    return replace(given, max_output=100)
+    return World(
+        Mind(model, price=price), (weather,), policies, OPEN_HAND, budget=budget,
+        brief=Brief(max_output=100),
+    )  # fmt: skip
 
 
 def each_costs(dollars: float) -> ScriptedProvider:
@@ -82,7 +84,7 @@ def test_fifty_models_asked_at_once_spend_one_call_more_than_there_is_at_most() 
     @tool(Effect.LOOK)
     async def fan_out(n: int, *, session: list[Session]) -> Said:
         """Ask many models at once."""
-        aide = Aide(model, "x/leaf", price=a_cent_for_ten_tokens)
+        aide = Mind(model, "x/leaf", price=a_cent_for_ten_tokens)
 
         async def leaf() -> None:
             try:
@@ -250,7 +252,7 @@ def test_money_set_aside_for_a_summary_is_settled_in_the_journal() -> None:
         model = ScriptedProvider(
             "Hello.", "Yes.", Reply("A summary.", usage=Usage(fresh=7, output=3))
         )
-        given = replace(world(model), price=a_cent_for_ten_tokens, model="x/main")
+        given = world(model, price=a_cent_for_ten_tokens, model="x/main")
         session = await opened(store, given)
         await session.inbox.say("Go.")
         await session.go()
@@ -364,7 +366,7 @@ def test_a_model_asked_beside_the_talk_is_traced_like_any_other() -> None:
 
     async def main() -> None:
         provider = OverAWire("Hello. " * 99, "Yes.", "A summary.")
-        given = replace(world(provider), trace=Trace(), system="Be kind.")
+        given = world(provider, trace=Trace(), system="Be kind.")
         session = await opened(store, given)
         for each in ("Go.", "Are you sure?"):
             await session.inbox.say(each)

@@ -19,7 +19,7 @@ from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.window import in_window
 from refold.engine.shrinking import Shares
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import ProviderError, TooLong
 from refold.journal.events import Compacted, Ended, PlanAnswered, TurnEnded
 from refold.journal.fold import View, fold
@@ -28,6 +28,7 @@ from refold.provider.port import Delta, Done, Request
 from refold.session.history import History
 from refold.session.session import Session
 from refold.testing.scripted import Reply
+from refold.testing.worlds import world_with
 from refold.tools.compact import compact
 from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
@@ -66,10 +67,10 @@ def world(
         joined_up(3), going_on, after_a_stop, in_plan_mode("default"), converse,
     )  # fmt: skip
     given = World(
-        model, (look, todo_write, compact, history_search), policies, OPEN_HAND,
-        window=WINDOW, shares=shares, longest_result=WINDOW,
+        Mind(model, window=WINDOW), (look, todo_write, compact, history_search), policies,
+        OPEN_HAND, shares=shares, longest_result=WINDOW,
     )  # fmt: skip
-    return replace(given, **more)
+    return world_with(given, **more)
 
 
 async def with_history(store: MemoryStore, given: World) -> Session:
@@ -383,7 +384,7 @@ def test_a_summary_stopped_half_way_leaves_the_talk_as_it_was() -> None:
 
     async def main() -> View:
         stuck = Hanging(model)
-        session = await opened(store, world(model, aide=lambda: Aide(stuck)))
+        session = await opened(store, world(model, aide=lambda: Mind(stuck)))
         await session.inbox.say("Look.")
         await session.go()
         await session.inbox.say("Go on.")

@@ -23,6 +23,7 @@ from refold.provider.encoded import Encoded, Piece
 from refold.provider.port import Delta, Pictures, Request
 from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
 from refold.testing.strict import check_history
+from refold.testing.worlds import world_with
 from refold.values.budget import Budget
 from refold.values.control import PlanReady
 from refold.values.messages import Message, Text, ToolCall
@@ -186,9 +187,8 @@ def test_a_step_costs_the_same_at_2000_as_at_10() -> None:
 
     async def long_turn() -> View:
         given_ = world(provider, tools=(weather,), policies=policies)
-        from msgspec.structs import replace
 
-        session = await opened(MemoryStore(), replace(given_, provider=provider))
+        session = await opened(MemoryStore(), world_with(given_, provider=provider))
         await session.inbox.say("Everywhere?")
         return await session.go()
 

@@ -41,6 +41,7 @@ from refold.session.recorder import Recorder
 from refold.session.replaying import Replay
 from refold.session.session import Session
 from refold.testing.scripted import Line, ScriptedProvider
+from refold.testing.worlds import world_with
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.tools import Effect
 
@@ -276,8 +277,8 @@ def test_a_fork_goes_the_same_way(tmp_path: Path) -> None:
 
 
 SHOWN: dict[str, Callable[[World], World]] = {
-    "system text: 0 characters, now 3": lambda w: replace(w, system="Hi."),
-    "window: none, now 9": lambda w: replace(w, window=9),
+    "system text: 0 characters, now 3": lambda w: world_with(w, system="Hi."),
+    "window: none, now 9": lambda w: world_with(w, window=9),
     "tools that are new: weather": lambda w: w,
 }
 

@@ -8,12 +8,11 @@ import pytest
 from house import entries, opened
 from long_talks import LongModel, size, words
 from msgspec import Raw
-from msgspec.structs import replace
 from test_compaction import CONSTRAINT, a_look, compactions, talk, world
 
 from refold.engine.request import build_request
 from refold.engine.shrinking import Shares, freed, prunable
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.journal.events import (
     Compacted,
@@ -168,7 +167,7 @@ def test_arguments_that_no_number_can_hold_are_summed_up_too() -> None:
 @pytest.mark.parametrize("window", [1_000, 4_000])
 def test_a_smaller_helper_is_told_no_more_than_it_can_read(window: int) -> None:
     model, helper = looks(40), LongModel(lambda _: Reply(""))
-    given = world(model, shares=NEVER, aide=lambda: Aide(helper, "x/small", window))
+    given = world(model, shares=NEVER, aide=lambda: Mind(helper, "x/small", window))
     store = MemoryStore()
 
     talk(store, given, CONSTRAINT)
@@ -207,7 +206,7 @@ def test_where_the_window_is_not_known_a_refusal_makes_it_much_shorter() -> None
             async for delta in model.stream(request):
                 yield delta
 
-    view = talk(store, replace(world(model, window=0), provider=Small()), CONSTRAINT)
+    view = talk(store, world(model, window=0, provider=Small()), CONSTRAINT)
 
     assert view.turn.outcome == "answered"
     assert len(compactions(store)) >= 1
@@ -238,7 +237,7 @@ def test_a_talk_that_went_back_meanwhile_is_not_told_shorter() -> None:
     helper = Waiting(model)
 
     async def main() -> View:
-        session = await after_looking(store, world(model, aide=lambda: Aide(helper)))
+        session = await after_looking(store, world(model, aide=lambda: Mind(helper)))
         await session.inbox.say("Again.")
         mark = session.view.seq
         await session.go()
@@ -280,7 +279,7 @@ def test_words_that_come_while_it_is_summed_up_are_heard_after_it() -> None:
     helper = Waiting(model)
 
     async def main() -> View:
-        session = await after_looking(store, world(model, aide=lambda: Aide(helper)))
+        session = await after_looking(store, world(model, aide=lambda: Mind(helper)))
         await session.inbox.say("First.")
         await session.inbox.compact()
         async with anyio.create_task_group() as group:
@@ -391,7 +390,7 @@ def test_stopped_while_it_is_summed_up_a_turn_ends_and_the_new_words_begin_one(
     helper = StoppedAt(model, pieces)
 
     async def main() -> View:
-        session = await after_looking(store, world(model, aide=lambda: Aide(helper)))
+        session = await after_looking(store, world(model, aide=lambda: Mind(helper)))
         helper.session = session
         await session.inbox.say("Again.")
         await session.inbox.compact()

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.engine.world import Aide
+from refold.engine.world import Mind
 from refold.errors import Held, ProviderError
 from refold.journal.events import Distilled, Settled
 from refold.journal.fold import fold
@@ -305,7 +305,7 @@ def test_a_hanging_provider_holds_up_nobody_who_leaves(place: Workplace) -> None
     async def give_up() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(
-                place.remembering.learn_of, session, lambda _: Aide(Hanging(), "script/x")
+                place.remembering.learn_of, session, lambda _: Mind(Hanging(), "script/x")
             )
             await held.wait()
             group.cancel_scope.cancel()
@@ -358,7 +358,7 @@ class ComesBack:
 
 def test_nobody_who_comes_back_waits_for_notes(place: Workplace) -> None:
     session = place.says("We build with pnpm workspaces.")
-    aide = Aide(ComesBack(place, session), "script/small")
+    aide = Mind(ComesBack(place, session), "script/small")
 
     found = anyio.run(place.remembering.learn_of, session, lambda _: aide)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold import Agent
 from refold.config.paths import paths
-from refold.engine.world import Aide
+from refold.engine.world import Mind
 from refold.hall.remembering import Learned, Remembering, heard_in
 from refold.journal.home import Home
 from refold.testing.scripted import Line, ScriptedProvider
@@ -51,7 +51,7 @@ class Workplace(Struct, frozen=True):
 
     def asks(self, session: str, *answers: Line) -> tuple[Learned, ScriptedProvider]:
         small = ScriptedProvider(*answers)
-        aide = Aide(small, "script/small")
+        aide = Mind(small, "script/small")
         return anyio.run(self.remembering.learn_of, session, lambda _: aide), small
 
     def heard(self, session: str) -> list[int]:

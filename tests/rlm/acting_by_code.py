@@ -6,7 +6,6 @@ from typing import Any
 import anyio
 from in_process import InProcessWorkers
 from msgspec import Raw
-from msgspec.structs import replace
 
 from refold.agents.profile import Leash
 from refold.engine.policies.code import code_or_final
@@ -15,7 +14,7 @@ from refold.engine.policies.converse import converse
 from refold.engine.policies.final import final
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import ProviderError
 from refold.journal import codec
 from refold.journal.events import Entry, Event, Reserved, Settled
@@ -33,6 +32,7 @@ from refold.rlm.repl import Given, Repl
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.strict import StrictProvider
+from refold.testing.worlds import world_with
 from refold.tools.python import python
 from refold.values.messages import ToolResult
 from refold.values.usage import Usage
@@ -103,15 +103,15 @@ class Told:
         keeper = Keeper(self.workers)
         repl = Repl(record, lambda: world, keeper, given)
         world = World(
-            self.model if self.native else CodeActing(StrictProvider(self.model)),
+            Mind(self.model if self.native else CodeActing(StrictProvider(self.model))),
             (python, *self._tools),
             POLICIES,
             (parse("python", "allow"), parse("peek", "allow")),
             house={"repl": repl, **self._house},
-            aide=lambda: Aide(self.leaf, "test/leaf", 1_000_000, _price),
+            aide=lambda: Mind(self.leaf, "test/leaf", 1_000_000, _price),
             beside=keeper.beside,
         )
-        world = replace(world, **self._world)
+        world = world_with(world, **self._world)
         return await Session.open(record, lambda _: world)
 
     async def turn(self, words: str = "Go.") -> View:

@@ -7,7 +7,7 @@ import pytest
 from acting_by_code import LEASH, Leaf, Told, coded, material, observations
 from msgspec.structs import replace
 
-from refold.engine.world import Aide
+from refold.engine.world import Mind
 from refold.journal.events import ModelAnswered
 from refold.journal.store import MemoryStore
 from refold.rlm.rate import Rate
@@ -164,7 +164,7 @@ def test_what_others_leave_over_of_what_was_set_aside_for_them_is_waited_for() -
         coded("FINAL([str(s) for s in map_lm(list(range(12)), 'q')])"),
         leaf=leaf,
         budget=Budget(dollars=0.5),
-        aide=lambda: Aide(leaf, "test/leaf", 1_000_000, price),
+        aide=lambda: Mind(leaf, "test/leaf", 1_000_000, price),
     )
 
     view = run.run()

@@ -9,7 +9,7 @@ import pytest
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.engine.policies.converse import converse
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import BadInput
 from refold.hall.app import App
 from refold.hall.outfit import GONE
@@ -49,16 +49,18 @@ class Slow:
             yield delta
 
 
-async def opened(*said: str, aide: Aide | None = None) -> Session:
+async def opened(*said: str, aide: Mind | None = None) -> Session:
     provider = ScriptedProvider(*said)
-    given = World(provider, policies=(converse,), aide=(lambda: aide) if aide else None)
+    given = World(
+        Mind(provider), policies=(converse,), aide=(lambda: aide) if aide else None
+    )
     return await Session.open(Recorder(MemoryStore()), lambda _: given)
 
 
 def test_a_turn_that_is_to_begin_waits_until_the_talk_was_told_shorter() -> None:
     async def story() -> tuple[bool, View]:
         slow = Slow()
-        session = await opened("One. " * 40, "Two.", "Three.", aide=Aide(slow))
+        session = await opened("One. " * 40, "Two.", "Three.", aide=Mind(slow))
         for words in ("a", "b"):
             await session.inbox.say(words)
             await session.go()
@@ -97,7 +99,7 @@ def test_a_session_says_whether_it_may_be_remembered() -> None:
             record = Recorder(store)
             manners = Manners(remember=each)
             async with await Session.open(
-                record, lambda _: World(ScriptedProvider()), manners=manners
+                record, lambda _: World(Mind(ScriptedProvider())), manners=manners
             ):
                 pass
         record = Recorder(store)
@@ -117,7 +119,7 @@ def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -
     home = Home(tmp_path / "sessions")
 
     async def begin(id_: str, words: str) -> None:
-        given = World(ScriptedProvider("Hi."), policies=(converse,))
+        given = World(Mind(ScriptedProvider("Hi.")), policies=(converse,))
         record = Recorder(home.store(id_))
         async with await Session.open(
             record, lambda _: given, directory=str(tmp_path)
@@ -142,7 +144,7 @@ def test_where_only_silent_sessions_are_the_newest_of_them_is_taken(tmp_path: Pa
     async def begin(id_: str) -> None:
         record = Recorder(home.store(id_))
         async with await Session.open(
-            record, lambda _: World(ScriptedProvider()), directory=str(tmp_path)
+            record, lambda _: World(Mind(ScriptedProvider())), directory=str(tmp_path)
         ):
             pass
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from refold.engine.policies.converse import converse
-from refold.engine.world import World
+from refold.engine.world import Brief, Mind, World
 from refold.journal.events import (
     Asked,
     Briefed,
@@ -195,7 +195,10 @@ def test_the_parts_add_up_to_what_the_provider_counts() -> None:
     ]
     provider = Counting(*lines, "Done.")
     given = World(
-        provider, (look, *builtin()), (converse,), system="You are an agent. " * 90
+        Mind(provider),
+        (look, *builtin()),
+        (converse,),
+        brief=Brief(system="You are an agent. " * 90),
     )
 
     async def turn() -> None:

@@ -24,15 +24,15 @@ class AsParent:
     def judge(self, found: Touch, facts: Facts) -> Decision:
         world = self._world
         grounds = _There(world.rules, world.mode, lambda: facts)
-        return judge(found, grounds, self._record.view, above=world.above)
+        return judge(found, grounds, self._record.view, above=world.lineage.above)
 
     @property
     def mode(self) -> Mode:
-        return mode_of(self._world, self._record.view, self._world.above)
+        return mode_of(self._world, self._record.view, self._world.lineage.above)
 
     @property
     def granted(self) -> Sequence[str]:
-        above = self._world.above
+        above = self._world.lineage.above
         return (*(above.granted if above else ()), *self._record.view.rights.granted)
 
 

@@ -68,7 +68,7 @@ class Births:
         self, wish: Wish, agent: str, base: str, world: World, view: View
     ) -> tuple[ChildBorn, ...]:
         errand, budget = wish.errand, budget_of(view, world.budget)
-        grant = portion(view, budget, _FIRST, lent=world.purse is not None)
+        grant = portion(view, budget, _FIRST, lent=world.lineage.purse is not None)
         if grant is None or view.family.of_call(wish.call_id, wish.key, wish.n):
             return ()
         born = ChildBorn(
@@ -100,7 +100,7 @@ class Births:
             while self._record.view.turn.lent == view.turn.lent:
                 await self._record.news(after=self._record.view.seq)
             return
-        if not await draw(_FIRST, world.budget, world.purse, self._record):
+        if not await draw(_FIRST, world.budget, world.lineage.purse, self._record):
             raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
 
     def _agent(self, errand: Errand) -> Profile:

@@ -106,7 +106,7 @@ class Purse:
     def left(self) -> float:
         view, world = self._record.view, self._world()
         share = left(view, budget_of(view, world.budget))
-        return share if world.purse is None else min(share, world.purse.left)
+        return share if world.lineage.purse is None else min(share, world.lineage.purse.left)
 
     async def draw(self, need: Estimate, used: Used) -> Budget | None:
         while True:
@@ -127,11 +127,11 @@ class Purse:
             asked = _Asked(self._child, need, used, world)
             await self._record.weigh(asked.news, by="purse")
             own = budget_of(self._record.view, world.budget)
-            if asked.given or asked.short is None or world.purse is None or own == seen:
+            if asked.given or asked.short is None or world.lineage.purse is None or own == seen:
                 return asked.given
             seen = own
             # The parent was lent its budget, too: that has to grow first.
-            if not await draw(asked.short, world.budget, world.purse, self._record):
+            if not await draw(asked.short, world.budget, world.lineage.purse, self._record):
                 return None
 
 
@@ -157,7 +157,7 @@ class _Asked:
             self._need,
             has=has,
             used_there=self._used,
-            lent=self._world.purse is not None,
+            lent=self._world.lineage.purse is not None,
         )
         if self.given is None:
             self.short = _beyond(has, self._used, self._need)

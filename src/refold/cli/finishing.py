@@ -20,7 +20,7 @@ import anyio
 from refold.cli.titling import find_title
 from refold.config.here import load_here
 from refold.config.paths import paths
-from refold.engine.world import Aide
+from refold.engine.world import Mind
 from refold.errors import RefoldError
 from refold.hall.app import App
 from refold.hall.connections import SCRIPT, SMALL
@@ -102,7 +102,7 @@ async def _read(app: App, remembering: Remembering, session: str) -> None:
     """Make notes of one session. It is struck off unless this raises."""
     pending = remembering.pending
 
-    def aide(view: View) -> Aide | None:
+    def aide(view: View) -> Mind | None:
         return aide_for(app, view) if pending.try_(session) else None
 
     if remembering.home.path(session).is_dir():  # else it was deleted, or never begun
@@ -111,7 +111,7 @@ async def _read(app: App, remembering: Remembering, session: str) -> None:
     pending.done(session)
 
 
-def aide_for(app: App, view: View, *, asked: bool = False) -> Aide | None:
+def aide_for(app: App, view: View, *, asked: bool = False) -> Mind | None:
     """Who makes notes of a session: the small model that is set, or the one it had.
 
     So what was said goes to nobody who was not chosen. Unless a person `asked` for it,
@@ -126,8 +126,8 @@ def aide_for(app: App, view: View, *, asked: bool = False) -> Aide | None:
     return _aide(app, name)
 
 
-def _aide(app: App, name: str) -> Aide:
-    return Aide(app.models.provider(name), name, 0, app.models.price)
+def _aide(app: App, name: str) -> Mind:
+    return Mind(app.models.provider(name), name, 0, app.models.price)
 
 
 def opened(

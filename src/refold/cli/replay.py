@@ -23,7 +23,7 @@ from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.here import load_here
 from refold.config.paths import paths
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import BadInput, ProviderError
 from refold.hall.app import App
 from refold.hall.outfit import Outfit
@@ -125,7 +125,8 @@ class Worlds:
         world = self._outfit(told)(replace(view, about=about))
         nobody = Nobody()
         return replace(
-            world, provider=nobody, aide=lambda: Aide(nobody), trace=None, purse=None,
+            world, mind=replace(world.mind, provider=nobody, trace=None),
+            aide=lambda: Mind(nobody), lineage=replace(world.lineage, purse=None),
             beside=None, snapshots=None,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ async def ask(world: World, record: Record) -> None:
     draft = draft_of(record.view, world)
     try:
         request = await _request(world, record)
-        async with aclosing(world.provider.stream(request)) as deltas:
+        async with aclosing(world.mind.provider.stream(request)) as deltas:
             async for delta in deltas:
                 _hear(delta, draft, world, record)
     except ProviderError as error:
@@ -49,7 +49,7 @@ async def ask(world: World, record: Record) -> None:
 def draft_of(view: View, world: World) -> Draft:
     """An answer to what the view says, of which nothing has come yet."""
     reached = world.names if world.deferred else ()  # by way of another
-    return Draft(view.account.calls, view.talk.briefed.model, world.price, reached)
+    return Draft(view.account.calls, view.talk.briefed.model, world.mind.price, reached)
 
 
 def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
@@ -57,8 +57,8 @@ def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
         case Retrying(wait, reason):
             record.tell(Waiting(wait, reason))
         case Sent() | Came():
-            if world.trace:
-                world.trace.take(delta)
+            if world.mind.trace:
+                world.mind.trace.take(delta)
         case _:
             if live := draft.add(delta):
                 record.tell(live)
@@ -69,7 +69,7 @@ def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
 async def _request(world: World, record: Record) -> Request:
     """What the view says, with the pictures it names and what the world adds."""
     request = build_request(record.view)
-    if world.trace:
+    if world.mind.trace:
         request = replace(request, trace=True)
     if names := record.view.talk.pictures:
         request = replace(request, pictures=await world.album.of(names, record))
@@ -91,4 +91,4 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
 
 
 async def _traced(world: World, record: Record) -> list[Traced]:
-    return await world.trace.told(record) if world.trace else []
+    return await world.mind.trace.told(record) if world.mind.trace else []

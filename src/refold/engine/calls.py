@@ -61,7 +61,7 @@ async def run_alone(call: ToolCall, world: World, record: Record) -> None:
     """Run a call while nobody in the whole tree changes a file that it changes."""
     async with AsyncExitStack() as held:
         for file in _files(call, world):
-            await held.enter_async_context(world.shared.lock(file))
+            await held.enter_async_context(world.lineage.shared.lock(file))
         await run(call.id, world, record)
 
 
@@ -150,7 +150,7 @@ async def _open(
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
     about = touch(tool, tool.parse(call.arguments), world.facts())
-    found = judge(about, world, view, above=world.above)
+    found = judge(about, world, view, above=world.lineage.above)
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and {NOBODY}"

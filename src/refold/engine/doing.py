@@ -66,11 +66,11 @@ async def _done(
     now = as_judged(found, whole, tool, world)
     if now is None:
         return Ended(whole.id, "failed", ELSEWHERE)
-    decision = judge(now, world, record.view, above=world.above)
+    decision = judge(now, world, record.view, above=world.lineage.above)
     if writes := _may_write(tool, decision):
         await save(world, record, answer=found.called)
         decision = judge(
-            now, world, record.view, above=world.above
+            now, world, record.view, above=world.lineage.above
         )  # the mode may be another by now
     if end := denied(whole.id, decision):
         return end
@@ -85,16 +85,17 @@ async def _done(
 
 def _beside_others(end: Ended, about: Touch, world: World, record: Record) -> Ended:
     """What it wrote is known to the whole tree; and whose change was in its way, to it."""
+    shared, us = world.lineage.shared, world.lineage.address
     for diff in end.shown:
         if isinstance(diff, Diff):
-            world.shared.wrote(diff.path, diff.after, world.address)
+            shared.wrote(diff.path, diff.after, us)
     if end.outcome != "failed" or about.effect is not Effect.CHANGE:
         return end
     known = record.view.known.files
     told = [
         MEANWHILE.format(who=who, path=path)
         for path in sorted({target.real for target in about.files})
-        if (who := world.shared.other(path, known.get(path, ""), world.address))
+        if (who := shared.other(path, known.get(path, ""), us))
     ]
     return replace(end, text=" ".join((end.text, *told))) if told else end
 
@@ -130,7 +131,7 @@ def _own(
         "call": found.call.id,
         "confines": decision.confines,
         "answers": found.answers,
-        "mode": mode_of(world, running.record.view, world.above),
+        "mode": mode_of(world, running.record.view, world.lineage.above),
         "deferred": tuple(tool.spec for tool in world.deferred),
     }
     files = world.house.get("files")

@@ -45,8 +45,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case Wait():
             await record.news(after=record.view.seq)
         case Draw():
-            need = estimate(record.view, world.price)
-            await draw(need, world.budget, world.purse, record, told=True)
+            need = estimate(record.view, world.mind.price)
+            await draw(need, world.budget, world.lineage.purse, record, told=True)
         case TakeUp(words):
             await record(TakenUp(words), by=by)
         case EndTurn(outcome, reason):
@@ -58,7 +58,7 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
 
 def what_is_asked(action: AskModel, view: View, world: World) -> Asked:
     """How a step begins, with what is set aside for it."""
-    need = estimate(view, world.price)
+    need = estimate(view, world.mind.price)
     return Asked(action.notes, action.tools, action.because, need.dollars, need.tokens)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from refold.engine.measure import tokens
-from refold.engine.world import Aide, Purse, Record
+from refold.engine.world import Mind, Purse, Record
 from refold.errors import ProviderError
 from refold.journal.events import BudgetSet, Reserved, Settled
 from refold.journal.fold import View
@@ -173,7 +173,7 @@ async def reserve(
 async def ask_beside(
     request: Request,
     purpose: str,
-    aide: Aide,
+    aide: Mind,
     budget: Budget,
     record: Record,
     purse: Purse | None = None,
@@ -209,7 +209,7 @@ async def ask_beside(
     return text
 
 
-async def heard(request: Request, aide: Aide) -> tuple[str, Done]:
+async def heard(request: Request, aide: Mind) -> tuple[str, Done]:
     pieces: list[str] = []
     done: Done | None = None
     async with aclosing(aide.provider.stream(request)) as deltas:

@@ -20,7 +20,7 @@ from refold.engine.shrinking import (
     summary_room,
 )
 from refold.engine.spending import ask_beside
-from refold.engine.world import Aide, Record, World
+from refold.engine.world import Mind, Record, World
 from refold.errors import ProviderError
 from refold.journal.events import Compacted
 from refold.journal.fold import View
@@ -127,7 +127,9 @@ async def _summary(
     aide = world.helper()
     request = _request(old, action.focus, room, aide, view)
     try:
-        said = await ask_beside(request, "summary", aide, world.budget, record, world.purse)
+        said = await ask_beside(
+            request, "summary", aide, world.budget, record, world.lineage.purse
+        )
         text = said.strip()
     except ProviderError as error:
         return before, str(error)
@@ -160,7 +162,7 @@ def _before(old: tuple[Spoken, ...]) -> str:
 
 
 def _request(
-    old: tuple[Spoken, ...], focus: str, room: int, aide: Aide, view: View
+    old: tuple[Spoken, ...], focus: str, room: int, aide: Mind, view: View
 ) -> Request:
     window = aide.window or _UNKNOWN
     most = int(window * _SHARE * min(ratio(view), _DENSE)) - _ASIDE

@@ -37,14 +37,29 @@ def unknown_price(model: str, usage: Usage) -> float | None:
     return None
 
 
-class Aide(Struct, frozen=True):
-    """A model for what stands beside the talk: summaries, memory."""
+class Mind(Struct, frozen=True):
+    """A model, and the way to it.
+
+    `price` gives US dollars, or None where it is not known. With a `trace`, calls are
+    taken down as they go over the wire.
+    """
 
     provider: Provider
     model: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None  # the one of the session
+
+
+class Brief(Struct, frozen=True):
+    """What a model is told besides the talk and the tools, and how it is to answer."""
+
+    agent: str = ""  # who works, by name
+    system: str = ""
+    parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
+    effort: Effort = ""
+    max_output: int = 0  # tokens of one answer; 0: as the provider has it
+    schema: Raw = Raw(b"null")  # that the final answer has to match
 
 
 class Purse(Protocol):
@@ -69,47 +84,42 @@ class Beside(Protocol):
     def __call__(self) -> AbstractAsyncContextManager[None]: ...
 
 
+class Lineage(Struct, frozen=True):
+    """Where in a tree of sessions one is, and what it has of those above it."""
+
+    address: str = "root"
+    above: Above | None = None  # whose child this is,
+    purse: Purse | None = None  # and who pays for it
+    shared: Shared = field(default_factory=Shared)  # with the whole tree
+
+
 class World(Struct, frozen=True):
     """`facts` are asked for at each verdict: what a machine can do may be found out late.
-    With `snapshots`, files can be taken back to how they were before a step. `price`
-    gives US dollars, or None where it is not known. With a `trace`, model calls are
-    taken down as they go over the wire.
+    With `snapshots`, files can be taken back to how they were before a step.
 
     With `attended` false nobody can be asked: what would ask is denied.
     """
 
-    provider: Provider
+    mind: Mind
     tools: tuple[Tool, ...] = ()
     policies: tuple[Policy, ...] = ()
     rules: Sequence[Rule] = ()
+    reading: tuple[Rule, ...] = ()  # of its agent and of all above: what keeps from it
     mode: Mode = "default"  # unless the session has one of its own
     attended: bool = True
     house: Mapping[str, object] = {}  # what tools may ask for by name
     facts: Callable[[], Facts] = Facts
     snapshots: Snapshots | None = None
-    system: str = ""
-    parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
-    model: str = ""  # provider/model
-    window: int = 0  # tokens; 0: unknown
-    max_output: int = 0  # tokens of one answer; 0: as the provider has it
+    brief: Brief = Brief()
+    deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
     longest_result: int = 30_000  # characters the model sees of one call
-    effort: Effort = ""
-    schema: Raw = Raw(b"null")  # that the final answer has to match
-    price: Callable[[str, Usage], float | None] = unknown_price
-    trace: Trace | None = None
-    aide: Callable[[], Aide] | None = None  # None: the model of the talk itself
+    aide: Callable[[], Mind] | None = None  # for what stands beside the talk; None: `mind`
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
     shares: Shares = Shares()
     watches: bool = False  # what others did to known files, when a turn begins
     album: Album = field(default_factory=Album)
-    agent: str = ""  # who works, by name
-    deferred: tuple[Tool, ...] = ()  # the model knows their names, and asks for the rest
-    reading: tuple[Rule, ...] = ()  # of its agent and of all above: what keeps from it
-    above: Above | None = None  # whose child this is,
-    purse: Purse | None = None  # and who pays for it
+    lineage: Lineage = field(default_factory=Lineage)
     beside: Beside | None = None
-    shared: Shared = field(default_factory=Shared)  # with the whole tree
-    address: str = "root"  # where in the tree this session is
 
     def tool(self, name: str) -> Tool | None:
         every = (*self.tools, *self.deferred)
@@ -120,24 +130,22 @@ class World(Struct, frozen=True):
         """Of all that can be called, be they told whole or only by name."""
         return tuple(t.spec.name for t in (*self.tools, *self.deferred))
 
-    def helper(self) -> Aide:
-        """Who is asked beside the talk."""
-        if self.aide is not None:
-            return self.aide()
-        return Aide(self.provider, self.model, self.window, self.price, self.trace)
+    def helper(self) -> Mind:
+        """Who is asked beside the talk: for summaries, memory, leaves."""
+        return self.mind if self.aide is None else self.aide()
 
     def briefing(self) -> Briefed:
-        specs = tuple(tool.spec for tool in self.tools)
+        mind, brief = self.mind, self.brief
         return Briefed(
-            self.system,
-            specs,
-            self.model,
-            self.window,
-            self.max_output,
-            self.effort,
-            self.schema,
-            self.parts,
-            self.agent,
+            brief.system,
+            tuple(tool.spec for tool in self.tools),
+            mind.model,
+            mind.window,
+            brief.max_output,
+            brief.effort,
+            brief.schema,
+            brief.parts,
+            brief.agent,
         )
 
 

@@ -18,7 +18,7 @@ from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.engine.shared import Shared
 from refold.engine.tracing import Trace
-from refold.engine.world import Aide, Beside, World
+from refold.engine.world import Beside, Brief, Lineage, Mind, World
 from refold.errors import BadInput
 from refold.hall.briefing import Material
 from refold.hall.models import SCRIPT, Models, Traits
@@ -117,7 +117,13 @@ class Outfit:
         reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
         return World(
-            provider=hall.models.provider(name, agent.acting),
+            Mind(
+                hall.models.provider(name, agent.acting),
+                name,
+                traits.window,
+                hall.models.price,
+                self._trace,
+            ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
             policies=self._bounded(agent.bounds.steps, coded=coded),
@@ -128,28 +134,27 @@ class Outfit:
             reading=reading,
             facts=hall.workspace.facts,
             snapshots=self._around.snapshots,
-            system=told.system,
-            parts=told.parts,
-            agent=agent.name,
-            model=name,
-            window=traits.window,
+            brief=Brief(
+                agent.name,
+                told.system,
+                told.parts,
+                view.about.effort or settings.effort,
+                agent.bounds.output or settings.limits.output,
+                self._schema or Raw(b"null"),
+            ),
             longest_result=_longest(
                 agent.bounds.result or settings.limits.result, traits.window
             ),
-            max_output=agent.bounds.output or settings.limits.output,
-            effort=view.about.effort or settings.effort,
-            schema=self._schema or Raw(b"null"),
-            price=hall.models.price,
-            trace=self._trace,
             aide=None if hall.models.scripted else self._aide,
             budget=budget(settings),
             shares=shares(settings),
             watches=settings.reminders,
-            above=child.above if child else None,
-            purse=child.purse if child else None,
+            lineage=(
+                Lineage(child.address, child.above, child.purse, child.shared)
+                if child
+                else Lineage(shared=self._shared)
+            ),
             beside=self._beside,
-            shared=child.shared if child else self._shared,
-            address=child.address if child else "root",
         )
 
     def _told(self, agent: Profile, traits: Traits, view: View) -> Told:
@@ -201,12 +206,12 @@ class Outfit:
             self._policies[steps, coded] = made
         return self._policies[steps, coded]
 
-    def _aide(self) -> Aide:
+    def _aide(self) -> Mind:
         """The small model, for what stands beside the talk."""
         models = self._hall.models
         name = models.default("small")
         window = models.traits(name).window
-        return Aide(models.provider(name), name, window, models.price, self._trace)
+        return Mind(models.provider(name), name, window, models.price, self._trace)
 
 
 def agent_of(view: View, agents: Registry) -> Profile:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from refold.agents.profile import Leash
 from refold.engine.spending import ANSWER, NOTHING_LEFT, heard, reserve
 from refold.engine.tracing import Trace
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import ProviderError, Refused
 from refold.journal.events import Reserved, Settled
 from refold.journal.fold import View
@@ -102,7 +102,7 @@ class Leaves:
         await fill_all(again)
         return found
 
-    async def _answer(self, asking: _Asking, aide: Aide) -> str:
+    async def _answer(self, asking: _Asking, aide: Mind) -> str:
         if told := asking.within.answer(asking.key, asking.n):
             return await told.read(self._record)
         async with self._alone(asking.key):
@@ -119,7 +119,7 @@ class Leaves:
         problem = wrong.problem if wrong else ""
         raise LeafFailed(f"the answer does not match the schema: {problem}")
 
-    async def _remembered(self, asking: _Asking, aide: Aide) -> str:
+    async def _remembered(self, asking: _Asking, aide: Mind) -> str:
         """An answer that is known; it costs nothing, and is told like any other."""
         memo = self._memo
         told = await memo.get(aide.model, asking.key) if memo is not None else None
@@ -138,7 +138,7 @@ class Leaves:
         await self._record.weigh(news)
         return text
 
-    async def _asked(self, asking: _Asking, aide: Aide, wrong: Wrong | None) -> str:
+    async def _asked(self, asking: _Asking, aide: Mind, wrong: Wrong | None) -> str:
         """One call of the model, paid for. Raises `LeafFailed`; what fits not is told, too."""
         if aide.trace is not None:  # those at work beside it have one of their own
             aide = replace(aide, trace=Trace())
@@ -155,7 +155,7 @@ class Leaves:
                 raise came
             return await self._settle(at, *came, asking, aide)
 
-    async def _heard(self, asked: Request, aide: Aide) -> tuple[str, Done] | LeafFailed:
+    async def _heard(self, asked: Request, aide: Mind) -> tuple[str, Done] | LeafFailed:
         try:
             with anyio.fail_after(self._leash.call):
                 return await heard(asked, aide)
@@ -167,7 +167,7 @@ class Leaves:
             if aide.trace is not None:
                 await self._record(*await aide.trace.told(self._record))
 
-    async def _reserve(self, asking: _Asking, aide: Aide, call: Call) -> int:
+    async def _reserve(self, asking: _Asking, aide: Mind, call: Call) -> int:
         """Set its money aside; as long as others are under way, some may be left over."""
         usage = Usage(fresh=asking.question.size // 3, output=ANSWER)
         dollars, world = aide.price(aide.model, usage), self._world()
@@ -178,7 +178,7 @@ class Leaves:
         while True:
             look = self._under_way.look()
             try:
-                at = await reserve(wanted, world.budget, self._record, world.purse)
+                at = await reserve(wanted, world.budget, self._record, world.lineage.purse)
             except ProviderError as error:
                 if not await look.worth_another():
                     raise LeafFailed(str(error) or NOTHING_LEFT) from error
@@ -187,7 +187,7 @@ class Leaves:
                 return at
 
     async def _settle(
-        self, at: int, text: str, done: Done, asking: _Asking, aide: Aide
+        self, at: int, text: str, done: Done, asking: _Asking, aide: Mind
     ) -> str:
         model, problem = done.by or aide.model, asking.question.problem(text)
         cost = aide.price(model, done.usage) if done.cost is None else done.cost
@@ -236,7 +236,7 @@ def _reserved(
     )
 
 
-def _check_size(question: Question, aide: Aide) -> None:
+def _check_size(question: Question, aide: Mind) -> None:
     """A text that cannot fit is not sent. Raises `LeafFailed`."""
     if aide.window and question.least_tokens > aide.window:
         raise LeafFailed(

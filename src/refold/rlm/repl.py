@@ -91,7 +91,7 @@ class Repl:
             except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
             self._holds, self._cut = None, True
-            run = _Run(len(cells), self._world().schema)
+            run = _Run(len(cells), self._world().brief.schema)
             host = HostSide(self._means, now, progress)
             try:
                 for cell in cells:

@@ -24,7 +24,7 @@ from refold.engine.decide import (
 )
 from refold.engine.perform import what_is_asked
 from refold.engine.summing import shrink, untagged
-from refold.engine.world import Aide, World
+from refold.engine.world import Mind, World
 from refold.errors import ProviderError
 from refold.journal.events import (
     Asked,
@@ -166,7 +166,7 @@ class Replay:
         words = _summary(then, trail.aside[1] if trail.aside else None)
         recalled = Recalled(words, lambda: record.go_on_at(trail.view))
         own = world.helper()
-        aide = Aide(recalled, own.model, own.window, own.price)
+        aide = Mind(recalled, own.model, own.window, own.price)
         await shrink(action, replace(world, aide=lambda: aide), record, "")
         return next((e for e in record.made if isinstance(e, Compacted)), None)
 

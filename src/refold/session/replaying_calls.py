@@ -107,7 +107,7 @@ class Calls:
         if about is None:
             return None
         ways = [
-            denied(found.call.id, judge(about, world, view, above=world.above))
+            denied(found.call.id, judge(about, world, view, above=world.lineage.above))
             for view in self._trail.by_rights()
         ]
         if then.outcome == "refused":

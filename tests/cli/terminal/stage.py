@@ -24,7 +24,7 @@ from refold.engine.policies.refusals import not_refused
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.shrinking import Shares
-from refold.engine.world import World
+from refold.engine.world import Brief, Mind, World
 from refold.errors import BadInput
 from refold.journal.store import MemoryStore
 from refold.permissions.facts import Facts
@@ -145,10 +145,11 @@ def world(
         "directory": here,
     }
     return World(
-        provider, builtin(), (at_most(steps, 0), *POLICIES, within(budget)),
+        Mind(provider, record.view.about.model or "script/one", 10_000, price),
+        builtin(), (at_most(steps, 0), *POLICIES, within(budget)),
         rules(here), house=house,
-        facts=partial(facts_of, here), model=record.view.about.model or "script/one", window=10_000,
-        price=price, effort=record.view.about.effort, budget=budget, shares=SHARES,
+        facts=partial(facts_of, here), brief=Brief(effort=record.view.about.effort),
+        budget=budget, shares=SHARES,
     )  # fmt: skip
 
 

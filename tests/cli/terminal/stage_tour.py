@@ -13,7 +13,7 @@ from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.tour import Scene, run
 from refold.engine.policies.converse import converse
 from refold.engine.policies.stopping import stopping
-from refold.engine.world import World
+from refold.engine.world import Mind, World
 from refold.errors import BadInput
 from refold.journal.file import FileStore
 from refold.place.commands import ShellCommands
@@ -33,7 +33,7 @@ async def opening(provider: Provider, directory: Path) -> Scene:
              "directory": directory}  # fmt: skip
     facts = partial(facts_of, directory)
     world = World(
-        provider, tools, (stopping, converse), house=house, model="tour", facts=facts
+        Mind(provider, "tour"), tools, (stopping, converse), house=house, facts=facts
     )
     session = await Session.open(record, lambda _: world, directory=str(directory))
     return Scene(session, Surroundings(tools=tools, facts=facts), JOURNAL / "events.jsonl")
