@@ -10,7 +10,9 @@ from bench import (
     journal,
     leaves,
     permissions,
+    prompt,
     recursion,
+    resuming,
     sandbox,
     screens,
     sessions,
@@ -29,6 +31,7 @@ def main() -> None:
         f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}"
     )
     start.report(3 if chosen.quick else 10, chosen.peers)
+    prompt.report(3 if chosen.quick else 10)
     steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
     permissions.report(10 if chosen.quick else 100)
     sandbox.report(10 if chosen.quick else 40, Path.cwd())
@@ -40,6 +43,7 @@ def main() -> None:
         2 if chosen.quick else 5, 1_000 if chosen.quick else 10_000, 23_000, 5_000
     )
     sessions.report(500 if chosen.quick else 5_000, 12, 3 if chosen.quick else 7)
+    resuming.report(3 if chosen.quick else 10, 2_200 if chosen.quick else 22_000)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 
 

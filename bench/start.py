@@ -42,8 +42,12 @@ def report(times: int, peers: bool) -> None:
     )
     refold = Path(sys.executable).parent / "refold"
     if refold.exists():
-        commands = [f"{sys.executable} -c pass", f"{refold} --version"]
-        pair.compare("saying the version", commands, times)
+        commands = [
+            f"{sys.executable} -c pass",
+            f"{refold} --version",
+            f"{refold} completion --complete agents",
+        ]
+        pair.compare("saying the version, completing a name", commands, times)
 
 
 if __name__ == "__main__":

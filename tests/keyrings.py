@@ -16,6 +16,10 @@ import json, pathlib, time
 FILE = pathlib.Path(__file__).with_name("keyring.json")
 
 
+class NoKeyringError(RuntimeError):
+    pass
+
+
 def _read():
     found = json.loads(FILE.read_text())
     found["asked"] += 1
@@ -23,6 +27,8 @@ def _read():
     match found["mode"]:
         case "locked":
             raise RuntimeError("the collection is locked")
+        case "absent":
+            raise NoKeyringError("Install a recommended 3rd party backend package")
         case "hangs":
             time.sleep(0.5)
     return found

@@ -5,9 +5,20 @@ A module on one of these lists takes longer to load than all of our own code.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+import pexpect
+import pytest
+
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import wire_server
 
 HEAVY = {
     "anthropic", "apsw", "concurrent.futures.process", "importlib.metadata", "jsonschema",
@@ -22,15 +33,36 @@ FOR_A_VERSION = HEAVY | {
     "refold.hall.app", "refold.session", "refold.engine", "refold.provider", "refold.tools",
     "refold.journal",
 }  # fmt: skip
-SCRIPTED = HEAVY | {"httpx", "httpx2", "httpcore", "httpcore2"}
+# What only some sessions need, or not before the first answer.
+LATER = {
+    "ctypes", "difflib", "refold.engine.summing", "refold.place.replacing",
+    "refold.provider.text_protocol.heard", "refold.provider.text_protocol.marks",
+    "refold.skills.command_files", "refold.skills.templates", "secrets",
+}  # fmt: skip
+FOR_A_TASK = (
+    HEAVY | LATER | {"httpx", "httpx2", "httpcore", "httpcore2", "refold.views.calls"}
+)
+FOR_A_PROMPT = (HEAVY - {"prompt_toolkit", "unittest", "xml"}) | {
+    "h11", "refold.provider.http", "refold.provider.openai_chat",
+    "refold.provider.text_protocol.heard",
+}  # fmt: skip
+FOR_A_NAME = HEAVY | {
+    "anyio", "asyncio", "refold.hall.app", "refold.place.sandbox",
+    "refold.session", "refold.tools.builtin",
+}  # fmt: skip
+# Where the machine has no bubblewrap, asking for Landlock would load `ctypes`.
+UNTRIED = {"REFOLD_SANDBOX__PROFILE": "off"}
+REFOLD = (sys.executable, "-X", "importtime", "-m", "refold")
 
 
-def loaded(directory: Path, *arguments: str) -> set[str]:
+def loaded(
+    directory: Path, *arguments: str, environ: Mapping[str, str] = MappingProxyType({})
+) -> set[str]:
     """The modules that a run of `refold` loads, as Python itself reports them."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "refold", *arguments],
+        [*REFOLD, *arguments],
         cwd=directory,
-        env=dict(os.environ),
+        env={**os.environ, **environ},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -38,7 +70,11 @@ def loaded(directory: Path, *arguments: str) -> set[str]:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    rows = [r for r in done.stderr.splitlines() if r.startswith("import time:")]
+    return reported(done.stderr)
+
+
+def reported(text: str) -> set[str]:
+    rows = [r for r in text.splitlines() if r.startswith("import time:")]
     return {row.rsplit("|", 1)[1].strip() for row in rows[1:]}
 
 
@@ -58,6 +94,48 @@ def test_a_scripted_answer_loads_no_screen_and_no_network(tmp_path: Path) -> Non
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"text": "Good morning."}), encoding="utf-8")
 
-    modules = loaded(tmp_path, "-p", "hello", "--script", str(script))
+    modules = loaded(tmp_path, "-p", "hello", "--script", str(script), environ=UNTRIED)
 
-    assert on(SCRIPTED, modules) == []
+    assert on(FOR_A_TASK, modules) == []
+
+
+def test_an_answer_in_words_loads_nothing_for_what_it_has_not(tmp_path: Path) -> None:
+    async def run() -> set[str]:
+        async with wire_server(answer("openai-chat", Reply("Good morning."))) as server:
+            environ = UNTRIED | {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "nobody"}
+            task = ("-p", "hello", "-m", "openai-chat/some")
+            return await anyio.to_thread.run_sync(
+                lambda: loaded(tmp_path, *task, environ=environ)
+            )
+
+    modules = anyio.run(run)
+
+    assert "refold.provider.openai_chat" in modules
+    assert on(FOR_A_TASK, modules) == []
+
+
+def test_completing_the_name_of_an_agent_loads_no_tools(tmp_path: Path) -> None:
+    modules = loaded(tmp_path, "completion", "--complete", "agents")
+
+    assert "refold.agents.registry" in modules
+    assert on(FOR_A_NAME, modules) == []
+
+
+@pytest.mark.slow
+def test_a_prompt_is_shown_before_anything_is_loaded_to_ask_a_model(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    command = " ".join((*REFOLD, "-m", "openai-chat/some", f"2>{told}"))
+    shell: pexpect.spawn[str] = pexpect.spawn(
+        "/bin/sh",
+        ["-c", f"exec {command}"],
+        cwd=str(tmp_path),
+        env={**os.environ, "TERM": "xterm-256color", "OPENAI_API_KEY": "nobody"},
+        encoding="utf-8",
+    )
+
+    shell.expect("› ")
+    shell.kill(signal.SIGKILL)  # it would load more to leave
+
+    modules = reported(told.read_text())
+    assert "prompt_toolkit.application" in modules
+    assert on(FOR_A_PROMPT, modules) == []

@@ -1,6 +1,7 @@
 """`refold` and `python -m refold`. The version is told before anything is loaded."""
 
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -8,8 +9,10 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         from refold import __version__
 
-        sys.stdout.write(f"refold {__version__}\n")
-        return
+        with suppress(OSError, AttributeError):  # what is wrong there is told below
+            sys.stdout.write(f"refold {__version__}\n")
+            sys.stdout.flush()
+            return
     try:
         from refold.cli.loading import loading
 

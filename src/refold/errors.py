@@ -97,3 +97,14 @@ def first(error: BaseException) -> BaseException:
     if isinstance(error, BaseExceptionGroup):
         return first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return error
+
+
+def said_by(error: Exception) -> str:
+    """What is wrong, for a sentence that names the file itself: the system does so, too."""
+    match error:
+        case UnicodeDecodeError():
+            return "it is no UTF-8"
+        case OSError(strerror=str(words)):
+            return words
+        case _:
+            return str(error)

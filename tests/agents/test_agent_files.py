@@ -37,7 +37,7 @@ def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Pa
 
 
 def found(here: Here, around: Around | None = None) -> Registry:
-    return registry(around or here.around(), KNOWN)
+    return registry(around or here.around(), lambda: KNOWN)
 
 
 def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[str, ...]]:

@@ -78,6 +78,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> str:
         ("refold auth set anth", ["anthropic"]),
         ("refold -r --for", ["--fork"]),  # -r may be without an id
         ("refold --agent expl", ["explore"]),
+        ("refold --agent co", []),  # it works only for other agents
         ("refold --preset cod", ["coding"]),
         ("refold --system-prompt ", []),
         ("refold --system-prompt --eff", []),

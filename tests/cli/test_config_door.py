@@ -270,6 +270,10 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         (("get", "limits"), "limits is a table of settings: `refold config show limits`"),
         (("show", "xyzzy"), "there is no setting 'xyzzy'; refold config show lists all"),
         (("unset", "effort"), "effort is not set in"),
+        (("unset", "limits.stepz"), "did you mean 'limits.steps'?"),
+        (("unset", "prices.x.input"), "prices.x.input is not set in"),
+        (("get", "prices.x.inptu"), "did you mean 'prices.x.input'?"),
+        (("edit",), "nobody is here to edit it: say refold config set KEY VALUE"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_changes_nothing(
@@ -278,8 +282,11 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(
     file: Path,
     arguments: tuple[str, ...],
     said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file.write_text("# mine\n")
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
 
     code, out, err = refold("config", *arguments)
 
@@ -288,6 +295,24 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(
     assert err.count("\n") == 1
     assert file.read_text() == "# mine\n"
     assert not (folder / ".refold").exists()
+
+
+def test_what_nobody_has_said_of_a_provider_or_a_price_is_no_mistake(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    file.write_text("[prices.y]\noutput = 2.0\n")
+
+    assert refold("config", "get", "providers.ollama.tools") == (0, "auto\n", "")
+    assert refold("config", "get", "prices.x.input") == (0, "\n", "")
+    assert refold("config", "show", "providers") == (0, "", "")
+    assert refold("config", "show", "prices.x") == (
+        0,
+        "prices.x.window = 0  # default\n",
+        "",
+    )
+    assert refold("config", "show", "prices") == (
+        0, f"prices.y.output = 2.0  # user {file}:2\nprices.y.window = 0  # default\n", "",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("way", ["a pipe", "a device", "no text"])
@@ -357,6 +382,17 @@ def test_what_goes_before_what_was_set_is_told(
     _, _, err = refold("config", "set", "effort", "high")
 
     assert err == "refold: environment variable REFOLD_EFFORT goes before it\n"
+
+
+def test_a_file_of_the_project_goes_before_one_of_the_same_name(
+    refold: Callable[..., Told], folder: Path, file: Path
+) -> None:
+    before = "refold: project .refold/config.toml:1 goes before it\n"
+
+    _, _, project = refold("config", "set", "--project", "effort", "low")
+    _, _, user = refold("config", "set", "effort", "high")
+
+    assert (project, user) == ("", before)
 
 
 def test_the_files_are_named_with_what_counts(

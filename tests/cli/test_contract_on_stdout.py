@@ -258,7 +258,9 @@ def test_a_journal_that_can_take_no_more_has_a_result_all_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "given", [b"\0 and \xff\xfe", b"x" * 10_000_000], ids=["odd", "large"]
+    "given",
+    [b"\0 and \xff\xfe", b"x" * 10_000_000, b"\xef\xbb\xbfmarked"],
+    ids=["odd", "large", "marked"],
 )
 def test_whatever_comes_through_stdin_is_words(tmp_path: Path, given: bytes) -> None:
     line = script(tmp_path, {"text": "Hello."})
@@ -270,4 +272,4 @@ def test_whatever_comes_through_stdin_is_words(tmp_path: Path, given: bytes) -> 
 
     found = documents(done.stdout.decode())
     assert (done.returncode, found[-1]["text"]) == (0, "Hello.")
-    assert found[1]["text"] == given.decode(errors="replace")
+    assert found[1]["text"] == given.decode("utf-8-sig", errors="replace")

@@ -113,6 +113,9 @@ def test_the_talk_is_made_shorter_between_two_turns(tmp_path: Path) -> None:
         (b'{"type":"budget","tokens":"many"}', "this is no order: Expected `int"),
         (b'{"type":"set_agent"}', "missing required field `agent`"),
         (b'{"type":"set_agent","agent":"nobody"}', "nobody"),
+        (b'{"type":"user_message","text":" "}', "there are no words in it"),
+        (b'{"type":"steer","text":""}', "there are no words in it"),
+        (b'{"type":"queue","text":"\\n"}', "there are no words in it"),
     ],
 )
 def test_an_order_that_cannot_be_obeyed_says_why(

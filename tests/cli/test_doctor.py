@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from refold.cli.main import main
+from refold.config.paths import paths
 from refold.testing.wire_server import Answer, wire_server
 
 Found = dict[str, list[tuple[str, str]]]
@@ -185,6 +186,32 @@ def test_a_damaged_session_and_a_broken_catalogue_are_named(
         "warning",
         "their catalogue is broken: file is not a database",
     )
+
+
+def test_a_program_or_a_log_that_is_of_no_use_is_told_with_what_to_do(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    git = tmp_path / "bin/git"
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\nexit 1\n")
+    git.chmod(0o700)
+    monkeypatch.setenv("PATH", str(git.parent))
+    log = paths(os.environ).state / "refold.log"
+    log.mkdir(parents=True)
+
+    main(["doctor", "--offline", "--json"])
+
+    rows = map(json.loads, capfd.readouterr().out.splitlines())
+    found = {row["about"]: (row["said"], row["do"]) for row in rows}
+    assert found["git"] == (
+        f"{git} does not run: files cannot be taken back, and no working trees made",
+        f"{git} --version says why",
+    )
+    assert found["rg"][1] == "apt install ripgrep, or your system's way"
+    assert found["log"] == (
+        f"nothing can be written into {log}", "make it yours, or remove it",
+    )  # fmt: skip
 
 
 def test_people_read_lines_with_what_to_do(

@@ -86,15 +86,28 @@ def test_children_can_be_left_out(capsys: Output) -> None:
     assert [made.count("Deep.") for made in every] == [0, 0, 0, 0]
 
 
-def test_a_child_alone_can_be_read_but_not_carried(capsys: Output) -> None:
+def test_a_child_alone_becomes_a_session_of_its_own_that_goes_on(
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     family(at_home())
+    file, script = tmp_path / "s.json", tmp_path / "answers.jsonl"
+    script.write_text('{"text": "Deeper still."}')
+    main(["sessions", "export", f"{ID}/child-1", "-o", str(file)])
+    capsys.readouterr()
 
-    assert main(["sessions", "export", f"{ID}/child-1", "--format", "json"]) == 1
-    said = capsys.readouterr().err
+    assert main(["sessions", "import", str(file), "--directory", str(tmp_path)]) == 0
+
+    said = capsys.readouterr()
+    new = said.out.partition(":")[0]
+    assert said.out == f"{new}: 2 sessions, 18 events\n"
+    assert f"the id {ID}/child-1 is that of a child, so this has a new one" in said.err
+    main(["sessions", "export", new, "--format", "json"])
+    assert capsys.readouterr().out == file.read_text("utf-8")
+    assert main(["-p", "go on", "-r", new, "--script", str(script)]) == 0
     assert main(["sessions", "export", f"{ID}/child-1"]) == 0
-
-    assert f"export {ID} as JSON" in said
-    assert capsys.readouterr().out.startswith("# find it")
+    assert "Deeper still." not in capsys.readouterr().out.partition("# find it")[2]
 
 
 def test_what_comes_in_is_a_session_like_any_other(
@@ -132,6 +145,15 @@ def test_what_is_no_export_is_told_in_one_sentence(
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["md", "html", "json", "text"])
+def test_a_journal_that_is_no_file_is_told(capsys: Output, form: str) -> None:
+    (at_home() / "events.jsonl").mkdir(parents=True)
+
+    assert main(["sessions", "export", ID, "--format", form]) == 1
+
+    assert capsys.readouterr().err.endswith(": Is a directory\n")
 
 
 def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:

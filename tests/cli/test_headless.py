@@ -277,7 +277,7 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
             ["-p", "Hi", "--timeout", "-1"],
             "--timeout: '-1' is no number of seconds above 0",
         ),
-        (["-p", "Hi", "--max-turns", "0"], "limits.steps cannot be 0"),
+        (["-p", "Hi", "--max-turns", "0"], "'0' is no number of answers: 1 or more"),
         (["sessions", "show", "2020"], "there is no session '2020'"),
     ],
 )
@@ -300,6 +300,18 @@ def test_a_script_with_a_mistake_is_named_with_its_line(
 
     assert main(["-p", "Hi", "--script", path]) == 1
     assert f"{path}, line 2: Object contains unknown field `txet`" in capfd.readouterr().err
+
+
+def test_a_script_may_begin_with_the_mark_of_a_text(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(script(workspace, {"text": "One."}))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    assert (main(["-p", "Hi", "--script", str(path)]), capfd.readouterr().out) == (
+        0,
+        "One.\n",
+    )
 
 
 def test_without_a_session_nothing_is_left_behind(workspace: Path) -> None:

@@ -283,3 +283,11 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
 
     assert (code, out) == (1, "")
     assert err == f"refold: {tmp_path}/AGENTS.md cannot be written: Is a directory\n"
+
+
+def test_what_a_project_says_of_itself_is_a_sentence(
+    refold: Callable[..., Told], tmp_path: Path
+) -> None:
+    made(tmp_path, {"pyproject.toml": "[project]\nname = 'p'\ndescription = 'Adds up'\n"})
+
+    assert "\n\nAdds up. Python.\n" in refold("--print")[1]

@@ -460,8 +460,9 @@ def test_a_replay_knows_the_directories_that_were_added(
     (tmp_path / "rules.toml").write_text('permission_mode = "accept-edits"\n')
     mode = ("--permission-mode", "accept-edits")
 
-    monkeypatch.setattr("sys.stdin", None)
-    main(["-p", "Go.", "--add-dir", str(other), "--script", str(script), *mode])
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        main(["-p", "Go.", "--add-dir", str(other), "--script", str(script), *mode])
     told = refold("replay", "last", "--rules", str(tmp_path / "rules.toml"))
 
     assert (other / "a").exists()

@@ -12,6 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
+from refold.journal import codec
 from refold.journal.home import Home
 
 CAPFD = pytest.CaptureFixture[str]
@@ -45,6 +46,20 @@ def said(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
 def the_session() -> str:
     (found,) = Home(paths(os.environ).data / "sessions").sessions()
     return found.id
+
+
+def the_newest() -> str:
+    return next(iter(Home(paths(os.environ).data / "sessions").sessions())).id
+
+
+def rewritten(journal: bytes, old: bytes, new: bytes) -> bytes:
+    """Another journal, with a good chain."""
+    head, lines = codec.Head(), list[bytes]()
+    for entry, _ in codec.decode(journal.splitlines()):
+        data = codec.dump(entry.event).replace(old, new)
+        line, head = codec.encode(entry, head, data)
+        lines.append(line + b"\n")
+    return b"".join(lines)
 
 
 def configured(text: str) -> None:
@@ -127,6 +142,66 @@ def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
 
     assert (told[0], strict[0]) == (0, 1)
     assert "the briefing differs at event 4: output: none, now 999\n" in told[1]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--deny", "read_file", "--allow", "write_file"],
+        ["--ask", "read_file"],
+        ["--max-turns", "2"],
+        ["--permission-mode", "default"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_start_was_given_by_flags_holds_when_it_is_run_again(
+    workspace: Path, capfd: CAPFD, flags: list[str]
+) -> None:
+    """And no longer where the session was taken up without them."""
+    configured('permission_mode = "accept-edits"\n')
+    again = ["--script", str(workspace / "script.jsonl")]
+    main(["-p", "Go", *again, *flags])
+    session = the_newest()
+    main(["-p", "Go on", "-r", session, *again])
+
+    code, out, err = said(capfd, session, "--run", "--all")
+
+    assert (code, err) == (0, "")
+    assert out.endswith("all agree\n")
+
+
+def test_directories_that_were_added_are_there_when_it_is_run_again(
+    workspace: Path, capfd: CAPFD
+) -> None:
+    configured("checkpoints = false\n")
+    other = workspace.parent / "other"
+    other.mkdir()
+    (other / "x.txt").write_text("there\n")
+    script = workspace / "script.jsonl"
+    call = {"tool": "read_file", "arguments": {"path": str(other / "x.txt")}}
+    script.write_bytes(msgspec.json.encode({"calls": [call]}) + b'\n{"text": "So."}')
+    main(["-p", "Go", "--script", str(script), "--add-dir", str(other)])
+
+    code, out, _ = said(capfd, the_newest(), "--run", "--all")
+
+    assert (code, out.splitlines()[-1].endswith("all agree")) == (0, True)
+
+
+def test_a_rule_of_its_start_that_is_none_any_more_is_told(
+    capfd: CAPFD, workspace: Path
+) -> None:
+    """As it may be in a journal that came from elsewhere."""
+    main(["-p", "Go", "--script", str(workspace / "script.jsonl"), "--deny", "read_file"])
+    session = the_newest()
+    journal = Home(paths(os.environ).data / "sessions").path(session) / "events.jsonl"
+    journal.write_bytes(rewritten(journal.read_bytes(), b'"read_file"]', b'"reed_file"]'))
+
+    code, _, err = said(capfd, session, "--run")
+
+    assert code == 1
+    assert err.startswith(
+        f"refold: {session} cannot be run again: the rule 'reed_file' names no tool"
+    )
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,12 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         (["tag", "ID", "-gone"], "there is no tag 'gone' to take away (there are: none)"),
         (["tag", "ID", *(f"t{n}" for n in range(21))], "at most 20 tags, not 21"),
         (["delete", "ID", "nobody"], "there is no session 'nobody'"),
-        (["list", "--limit", "0"], "'0' is no number of sessions: 1 or more"),
+        (["list", "--limit", "0"], "'0' is no number from 1 on"),
+        (["requests", "ID", "x"], "'x' is no number from 1 on"),
+        (["export", "ID", "-o", ""], "-o is empty: give the name of a file"),
+        (["import", ""], "'' cannot be read: Is a directory"),
+        (["show", "last/child-1"], "has no child 'child-1'"),
+        (["show", "last/x"], "has no child 'x'"),
         (["rename", "ID/child-1", "x"], "has no child 'child-1'"),
     ],
 )

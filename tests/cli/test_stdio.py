@@ -17,7 +17,7 @@ import pytest
 from contract import conforming
 
 from refold.cli.main import main
-from refold.cli.orders import Order, UserMessage, order_in
+from refold.cli.orders import Order, Queue, UserMessage, order_in
 from refold.errors import BadInput
 from refold.views import stream
 
@@ -338,6 +338,20 @@ def test_a_bad_line_is_named_and_the_next_is_heard(starts: Starts) -> None:
 
 
 @pytest.mark.slow
+def test_where_nothing_made_sense_the_result_says_so(starts: Starts) -> None:
+    program = starts({"text": "One."})
+    program.say(type="user_message", text=" ")
+    program.say('{"type": "user_mess')
+
+    assert program.end() == 1
+    assert program.kinds() == ["system", "error", "error", "result"]
+    said = program.seen[-1]
+    assert (said["outcome"], said["reason"]) == (
+        "failed", "line 1 of stdin: there are no words in it",
+    )  # fmt: skip
+
+
+@pytest.mark.slow
 def test_a_turn_is_interrupted_with_other_words(starts: Starts) -> None:
     wait = call("bash", command="sleep 30")
     program = starts(wait, {"text": "As you like."}, flags=("--yolo",))
@@ -395,11 +409,16 @@ def test_a_message_of_another_shape_is_refused(content: object) -> None:
         ({"type": "compact", "kind": "prun"}, "no kind 'prun'; did you mean 'prune'?"),
         ({"type": "compact", "kind": "x"}, "no kind 'x'; there are prune, full"),
         ({"type": "user_message", "text": "x", "when": "x"}, "Invalid enum value 'x'"),
+        (msgspec.Raw(b'{"type":"cancel","type":"continue"}'), "Invalid value 'continue'"),
     ],
 )
 def test_an_order_that_is_none_names_the_nearest(line: object, said: str) -> None:
     with pytest.raises(BadInput, match=re.escape(said)):
         order_in(msgspec.json.encode(line))
+
+
+def test_the_mark_that_some_systems_put_before_a_text_is_none_of_it() -> None:
+    assert order_in(b'\xef\xbb\xbf{"type": "queue", "text": "x"}') == Queue("x")
 
 
 def test_a_lone_half_of_a_character_is_words_all_the_same() -> None:

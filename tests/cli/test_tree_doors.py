@@ -327,9 +327,11 @@ def test_a_child_that_a_session_had_is_below_it_and_paid_for_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     script({"calls": [TASK]}, {"text": "It is 42."}, {"text": "42."})
-    monkeypatch.setattr("sys.stdin", None)
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        said = text(capsys, "-p", "send it", "--script", "script.jsonl")
 
-    assert text(capsys, "-p", "send it", "--script", "script.jsonl") == "42.\n"
+    assert said == "42.\n"
 
     root, cost = document(capsys, "tree"), document(capsys, "cost")
     (below,) = root["children"]

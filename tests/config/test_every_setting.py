@@ -19,8 +19,8 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.cli.interactive import around
 from refold.cli.stdio import Door
+from refold.cli.surrounding import around
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.look import look as look_at
 from refold.cli.terminal.notifying import BELL
@@ -33,7 +33,7 @@ from refold.config.folders import Folders
 from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
-from refold.engine.world import Aide
+from refold.engine.world import Mind
 from refold.errors import BadInput, ToolFailed
 from refold.hall.app import App
 from refold.hall.remembering import Remembering
@@ -520,10 +520,10 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
 
 async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
-    async with started(build) as (app, id_, session):
+    async with started(build) as (app, _, session):
         printed = io.StringIO()
         paper = Paper(printed, Look(moves=True, display="status"))
-        work = Work(session, around(app, id_, session.view), paper, Plain(paper))
+        work = Work(session, around(app, session), paper, Plain(paper))
         await session.inbox.say("Go.")
         await work.through(session.go)
     return BELL in printed.getvalue()
@@ -534,14 +534,14 @@ async def finds_a_title(build: Any) -> object:
     async with started(build) as (app, id_, session):
         await session.inbox.say("The gutter of the northern roof drips when it rains. " * 2)
         await session.go()
-    aide = Aide(ScriptedProvider("A dripping gutter"), "mine/m")
+    aide = Mind(ScriptedProvider("A dripping gutter"), "mine/m")
     return await find_title(app, id_, lambda _: aide)
 
 
 async def seen_by(build: Any) -> Look:
     """What a terminal that can do everything is sent."""
-    async with started(build) as (app, id_, session):
-        here = around(app, id_, session.view)
+    async with started(build) as (app, _, session):
+        here = around(app, session)
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
     named = {"TERM": "xterm"}
@@ -558,8 +558,8 @@ async def good_news(build: Build) -> object:
 
 async def keys_of_vi(build: Any) -> object:
     """What the prompt of the terminal is told."""
-    async with started(build) as (app, id_, session):
-        return around(app, id_, session.view).vi
+    async with started(build) as (app, _, session):
+        return around(app, session).vi
 
 
 class Change(NamedTuple):

@@ -106,6 +106,8 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
          "there is no setting 'providers.mine.base_urls'; did you mean 'base_url'?"),
         ("[limits]\nsteps = 'many'", "the setting limits.steps cannot be 'many': Expected `int`"),
         ("[limits]\nsteps = 0", "the setting limits.steps cannot be 0: Expected `int` >= 1"),
+        *((f"[limits]\n{name} = 51", f"the setting limits.{name} cannot be 51: Expected `int` <= 50")
+          for name in ("repeats", "alternations", "searches", "errors")),
         ("[limits]\nresult = 0", "the setting limits.result cannot be 0: Expected `int` >= 1000"),
         ("[http]\nidle = -1.0", "the setting http.idle cannot be -1.0: Expected `float` > 0"),
         ("[http]\nidle = nan", "the setting http.idle cannot be nan: Expected `float` > 0"),

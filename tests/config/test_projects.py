@@ -58,7 +58,7 @@ def rules(at: Here) -> list[tuple[str, str, str]]:
 
 
 def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> None:
-    keys = ("steps", "warn", "repeats", "refusals", "output", "result")
+    keys = ("steps", "warn", "corrections", "refusals", "output", "result")
     places.config.mkdir()
     for at, (name, file) in enumerate(
         {
@@ -84,7 +84,7 @@ def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> No
     assert held == {
         "steps": (1000, f"user {places.settings}"),
         "warn": (2000, "project .refold/config.toml"),
-        "repeats": (3000, "project-local .refold/config.local.toml"),
+        "corrections": (3000, "project-local .refold/config.local.toml"),
         "refusals": (4000, "environment variable REFOLD_LIMITS__REFUSALS"),
         "output": (5000, "command line"),
         "result": (6000, f"managed {places.config / 'managed.toml'}"),

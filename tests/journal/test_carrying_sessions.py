@@ -10,6 +10,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.journal import codec
+from refold.journal.below import ChildBorn
 from refold.journal.blobs import Blobs
 from refold.journal.bundle.packing import Packing
 from refold.journal.bundle.unpacking import Made, unpack
@@ -205,9 +206,26 @@ def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) ->
     assert (made.lacking, made.counts.blobs_in_all) == (2, 1)
 
 
-def test_a_child_is_exported_with_its_parent_only(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is a child of another session"):
-        Packing(tmp_path, f"{ID}/child-1")
+def test_a_child_alone_is_carried_with_all_below_it(tmp_path: Path) -> None:
+    one, two = homes(tmp_path)
+    family(one.path(ID))
+    child = f"{ID}/child-1"
+    document = packed(one, child)
+
+    made = unpacked(two, document)
+
+    assert packed(two, made.id) == document
+    assert (made.source, made.taken, "/" in made.id) == (child, False, False)
+    assert check(two.path(made.id)).damages == ()
+    below = [made.id, *(f"{made.id}/{name}" for name in born_in(one.path(child)))]
+    assert [events_of(two.path(id_))[-1] for id_ in below] == [
+        Imported(id_.replace(made.id, child, 1), id_, "/here") for id_ in below
+    ]
+    assert len(below) > 1
+
+
+def born_in(path: Path) -> list[str]:
+    return [event.child for event in events_of(path) if isinstance(event, ChildBorn)]
 
 
 def test_who_imports_the_same_a_moment_later_is_told_and_loses_nothing(

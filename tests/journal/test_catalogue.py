@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
@@ -13,10 +15,12 @@ from hypothesis import strategies as st
 from journals import as_file, lines
 from shelves import put, talk
 
+from refold.errors import RefoldError
 from refold.journal import codec, fold
 from refold.journal.below import ChildBorn
 from refold.journal.catalogue.card import Card
 from refold.journal.catalogue.catalogue import Catalogue
+from refold.journal.catalogue.tables import opened
 from refold.journal.events import Event, Said
 from refold.journal.home import Home
 from refold.journal.naming import Renamed, Tagged
@@ -213,7 +217,7 @@ def test_where_no_catalogue_can_be_written_every_journal_is_read_and_that_is_tol
 
     assert (cards, len(hits)) == (wanted, 3)
     assert told == [
-        f"the catalogue {path} cannot be used (Is a directory): every session is read, "
+        f"the catalogue {path} cannot be used (no file stands in its place): every session is read, "
         "which takes longer"
     ]
 
@@ -295,6 +299,31 @@ def everything(catalogue: Catalogue) -> list[tuple[str, int, str]]:
     return [(hit.card.id, hit.seq, hit.snippet.translate(marks)) for hit in hits]
 
 
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="tells who locks what")
+def test_a_second_look_in_the_same_process_leaves_the_locks_of_the_first(
+    home: Home,
+) -> None:
+    home.root.mkdir(parents=True)
+    place = home.catalogue().path
+    first = opened(place)
+    before = locks(place)
+
+    second = opened(place)
+
+    assert before
+    assert locks(place) == before
+    second.close()
+    first.close()
+
+
+def locks(file: Path) -> list[str]:
+    """Those that this process has on it."""
+    ours = f" {os.getpid()} "
+    held = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    inode = f":{file.stat().st_ino} "
+    return [row.split(": ", 1)[1] for row in held if ours in row and inode in row]
+
+
 @pytest.mark.slow
 def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(home: Home) -> None:
     put(home, "one", *talk("umbrella"))
@@ -327,3 +356,51 @@ def test_who_leaves_waits_for_no_other_writer(home: Home) -> None:
 
     assert not done
     assert ids(home.catalogue().cards()) == ["two", "one"]
+
+
+def test_while_it_is_made_anew_others_find_what_was_known(home: Home) -> None:
+    for name in ("a", "b", "c"):
+        put(home, name, *talk("umbrella"))
+    home.catalogue().freshen()
+    known = list[int]()
+
+    def place(id_: str) -> Path:
+        known.append(len(home.catalogue().known()))
+        return home.path(id_)
+
+    built = Catalogue(home.root, place).rebuild()
+
+    assert set(known) == {3}
+    assert built.sessions == 3
+    assert ids(home.catalogue().cards()) == ["c", "b", "a"]
+
+
+def test_where_none_can_be_kept_making_it_anew_fails(home: Home) -> None:
+    put(home, "a", *talk("umbrella"))
+    home.catalogue().path.mkdir()
+
+    with pytest.raises(RefoldError, match=r"catalogue\.sqlite is as it was: see above"):
+        home.catalogue().rebuild()
+
+
+@pytest.mark.slow
+def test_where_not_even_a_private_one_has_room_that_is_told(home: Home) -> None:
+    put(home, "a", *talk(*(f"{n} umbrella " * 1_500 for n in range(300))))
+    home.catalogue().path.mkdir()
+    program = (
+        "import resource\n"
+        "from pathlib import Path\n"
+        "from refold.journal.home import Home\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        f"Home(Path({str(home.root)!r})).catalogue().search('umbrella', 3)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "refold.errors.RefoldError: no temporary catalogue can be written"
+    )

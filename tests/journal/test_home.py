@@ -131,3 +131,24 @@ def test_a_text_that_finds_no_single_session_is_told(
         home.find(text)
 
     assert str(caught.value).startswith(told)
+
+
+def test_a_directory_whose_name_is_no_text_hides_no_session(tmp_path: Path) -> None:
+    home = Home(tmp_path / "data" / "sessions")
+    for name in ("one", os.fsdecode(b"\xff\xfe")):
+        begin(home, name, tmp_path, 1.0)
+
+    assert [each.id for each in home.sessions()] == ["one"]
+    assert [card.id for card in home.catalogue().cards()] == ["one"]
+
+
+def test_a_session_without_a_journal_is_told_with_its_place(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (tmp_path / "one").mkdir()
+
+    with pytest.raises(BadInput) as caught:
+        home.find("one")
+
+    assert str(caught.value) == (
+        f"there is no journal to be read in {tmp_path / 'one'}: look there what has become of it"
+    )

@@ -98,3 +98,16 @@ def test_the_newest_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
     assert [each and each.id for each in (without, with_it)] == ["mine", "mine"]
     assert (newest := home.newest_of(tmp_path)) is not None
     assert newest.id == "moved"
+
+
+def test_last_is_the_newest_of_the_directory_and_may_have_a_child(tmp_path: Path) -> None:
+    home = Home(tmp_path / "data" / "sessions")
+    put(home, "mine", *talk("so", directory=str(tmp_path)), changed=1.0)
+    put(home, "mine/child-1", *talk("so"), changed=9.0)
+    put(home, "other", *talk("so"), changed=2.0)
+
+    found = [home.named(text, tmp_path).id for text in ("last", "last/child-1", "other")]
+
+    assert found == ["mine", "mine/child-1", "other"]
+    with pytest.raises(BadInput, match=r"no session was started in .* yet: name one"):
+        home.named("last", tmp_path / "nowhere")

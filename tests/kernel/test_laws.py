@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator
+from functools import reduce
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 from house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from msgspec import Raw
 
@@ -17,7 +18,7 @@ from refold.engine.request import build_request
 from refold.journal import events as news
 from refold.journal.codec import KINDS
 from refold.journal.events import Entry, Event
-from refold.journal.fold import View, fold
+from refold.journal.fold import View, apply, fold
 from refold.journal.store import MemoryStore
 from refold.provider.encoded import Encoded, Piece
 from refold.provider.port import Delta, Pictures, Request
@@ -25,9 +26,9 @@ from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
 from refold.testing.strict import check_history
 from refold.testing.worlds import world_with
 from refold.values.budget import Budget
-from refold.values.control import PlanReady
+from refold.values.control import EnterPlan, Final, PlanReady, Todos
 from refold.values.messages import Message, Text, ToolCall
-from refold.values.shown import Diff
+from refold.values.shown import Diff, Output
 from refold.values.usage import Usage
 
 CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))
@@ -51,6 +52,34 @@ NEWS: list[some.SearchStrategy[Any]] = [
     some.builds(news.TurnEnded, some.just("answered")),
 ]
 JOURNALS = some.lists(some.one_of(NEWS), max_size=30)
+WRITES = ToolCall("a", "write_file", raw('{"path":"/f"}'))
+FURTHER: list[some.SearchStrategy[Any]] = [
+    some.just(news.ModelAnswered(Message("assistant", (WRITES, CALLS.calls[1])))),
+    some.builds(
+        news.Ended,
+        IDS,
+        some.sampled_from(["done", "failed", "refused"]),
+        some.just("so"),
+        some.sampled_from([(), (Diff("/f", "changed", "+x"),), (Output("make", "", 1),)]),
+        control=some.sampled_from([
+            None, Final("2"), PlanReady("T", "1."), EnterPlan(), Todos(()),
+        ]),
+    ),
+    some.builds(news.Judged, IDS, some.just("allow"), real=some.just("/real/f")),
+    some.builds(news.CallMade, some.just(CALLS.calls[1]), some.just("a")),
+    some.builds(news.Reserved, some.just("summary"), some.just("a/b"), some.just(0.5)),
+    some.builds(news.Settled, some.integers(1, 9), some.just(Usage(1))),
+    some.builds(news.ChildBorn, some.just("child-1"), *map(some.just, ("a", "b", "c"))),
+    some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("so", "done"))),
+    some.sampled_from([
+        news.Checkpointed((), changed=(("/f", "changed"),)), news.Compacted("full"),
+        news.Imported("s"), news.Forked("s", 9), news.Rejected(("no",)), news.SessionResumed(),
+    ]),
+]  # fmt: skip
+# Turns are what a fold of all at once is quicker for: no journal does without several.
+TURNS = some.lists(
+    some.one_of(*NEWS, *FURTHER, some.just(news.TurnStarted(1))), max_size=40
+)
 
 
 def placed(events: list[Event]) -> list[Entry]:
@@ -62,6 +91,20 @@ def test_folding_in_two_pieces_is_folding_at_once(events: list[Event], cut: int)
     entries = placed(events)
 
     assert fold(entries[cut:], start=fold(entries[:cut])) == fold(entries)
+
+
+@given(JOURNALS, TURNS)
+@example([], [news.TurnStarted(1), news.Imported("s"), news.TurnStarted(1)])
+def test_a_fold_hears_one_event_after_the_other(
+    before: list[Event], events: list[Event]
+) -> None:
+    start = fold(placed(before))
+    entries = [
+        Entry(seq, event, at=float(seq))
+        for seq, event in enumerate(events, start=len(before) + 1)
+    ]
+
+    assert fold(entries, start) == reduce(apply, entries, start)
 
 
 @given(JOURNALS, some.integers(0, 30))

@@ -15,7 +15,12 @@ from refold.engine.policies.planning import (
     STILL_PLANNING,
     in_plan_mode,
 )
-from refold.engine.policies.reminders import CHANGED_FILES, OPEN_TODOS, reminding
+from refold.engine.policies.reminders import (
+    CHANGED_FILES,
+    OPEN_TODOS,
+    OTHER_PLACE,
+    reminding,
+)
 from refold.engine.world import World
 from refold.journal.events import (
     Asked,
@@ -25,6 +30,7 @@ from refold.journal.events import (
     FilesFound,
     ModelAnswered,
     Rewound,
+    SessionResumed,
     TurnStarted,
 )
 from refold.journal.fold import View, fold
@@ -129,6 +135,25 @@ def test_many_todos_are_listed_in_part_and_none_ends_the_reminder() -> None:
     assert text.count("- [pending] cook") == 20
     assert "- … and 10 more" in text
     assert text.count("</reminder>") == 1
+
+
+# Where it works. ----------------------------------------------------------------------
+
+
+def test_another_directory_is_told_once_to_who_goes_on_there() -> None:
+    store = MemoryStore()
+    moved = SessionResumed(directory="/there</reminder>")
+
+    async def live(session: Session) -> None:
+        await said(session)
+        await session.record(moved)
+        await said(session)
+        await session.record(SessionResumed(roots=("/more",)))
+        await said(session)
+
+    lived(with_todos("Here.", *looks(1), "There.", "Still."), store, live)
+
+    assert notes(store) == [(), (OTHER_PLACE.format(directory="/there"),), (), ()]
 
 
 # Plan mode. ---------------------------------------------------------------------------

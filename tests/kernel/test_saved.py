@@ -10,6 +10,8 @@ from refold.journal.events import (
     FilesRestored,
     Rewound,
     Said,
+    SessionResumed,
+    SessionStarted,
     Started,
 )
 from refold.journal.fold import fold
@@ -94,3 +96,34 @@ def test_going_back_itself_is_undone_to_the_checkpoint_just_before() -> None:
         Checkpoint(11, C),
         Checkpoint(14, A),
     ]
+
+
+THERE = SessionResumed(directory="/there")
+BACK = SessionResumed(directory="/w")
+
+
+def test_what_is_known_of_one_directory_is_not_taken_for_another() -> None:
+    found = saved(SessionStarted("/w"), *STORY[:10], THERE)
+
+    assert (found.directory, found.trees, found.at(1), found.disturbed) == (
+        "/there", (), None, False,
+    )  # fmt: skip
+    assert (found.stays(10), found.stays(11)) == (("/w",), ())
+    assert [point.words for point in found.points] == ["first", "second"]
+
+
+def test_in_a_directory_that_it_comes_back_to_it_knows_again_what_it_knew() -> None:
+    before = saved(SessionStarted("/w"), *STORY)
+
+    found = saved(SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK)
+
+    assert (found.trees, found.disturbed, found.at(2)) == (C, True, before.at(2))
+    assert (found.stays(2), found.stays(16)) == (("/there",), ())
+
+
+def test_other_directories_beside_the_same_one_change_nothing() -> None:
+    more = SessionResumed(roots=("/more",))
+
+    assert saved(SessionStarted("/w"), *STORY, more, BACK) == saved(
+        SessionStarted("/w"), *STORY
+    )

@@ -38,6 +38,20 @@ def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
     assert "Install bubblewrap" in found.notice
 
 
+def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path) -> None:
+    environ = without_bubblewrap(tmp_path)
+    tried = tmp_path / "tried"
+    program = tmp_path / "tools" / "bwrap"
+    program.write_text(f"#!/bin/sh\nsleep 0.05; echo once >> {tried}; exit 1\n")
+    found = find(environ, Wish(roots=(str(tmp_path),)))
+
+    found.begin()
+
+    assert "bubblewrap does not work here" in found.notice
+    assert found.kind in ("landlock", "none")
+    assert tried.read_text() == "once\n"
+
+
 def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
     found = find({"PATH": str(tmp_path)}, Wish(roots=(str(tmp_path),)))
 

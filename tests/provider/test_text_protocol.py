@@ -239,7 +239,10 @@ def test_a_refusal_without_tools_to_leave_out_is_told() -> None:
         )
 
 
-WRITTEN = (TAGGED, f"\n{CALL}\n", f"```json\n{CALL}\n```\n", f"<think>So.</think>\n{CALL}")
+WRITTEN = (
+    TAGGED, f"\n{CALL}\n", f"```json\n{CALL}\n```\n", f"[{CALL}]", f"[TOOL_CALLS][{CALL}]",
+    f"<think>So.</think>\n{CALL}",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("written", WRITTEN)

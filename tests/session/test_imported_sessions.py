@@ -101,7 +101,8 @@ def assert_at_rest(view: View, directory: str = "/here") -> None:
     assert (talk.calls, talk.within, talk.wanted) == ((), (), None)
     assert (talk.variables, talk.parts, talk.briefed.model) == ("", (), "")
     assert (view.turn.seq, view.turn.lent, view.account.handed) == (0, (), ())
-    assert (view.rights, view.saved, view.known) == (Rights(), Saved(), Known())
+    saved = Saved(view.about.directory)
+    assert (view.rights, view.saved, view.known) == (Rights(), saved, Known())
     assert (view.family.running, view.family.asks) == (Family().running, ())
     assert (view.plans.waiting, list(view.marks)) == (None, [])
     about = view.about

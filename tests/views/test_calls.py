@@ -34,6 +34,7 @@ def asked(name: str, room: int = 40, **arguments: Any) -> list[str]:
         (call("read_file"), "read_file {}"),
         (call("tool_search", query="a\x1b b"), r"tool_search a\x1b b"),
         (call("todo_write", todos=[{"subject": "look"}]), "todo_write"),
+        (call("ask_user", questions=[{"question": "Why?"}]), "ask_user"),
         (ToolCall("call-0", "no\x07ne", Raw(b'{"x": 1}')), r'no\x07ne {"x": 1}'),
     ],
 )

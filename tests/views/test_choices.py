@@ -55,9 +55,20 @@ def test_a_question_hides_nothing_and_fits() -> None:
 
     text = bare(question_lines(hostile, 2, 3, 40))
 
-    assert text.startswith("? The model asks you (2 of 3)\n  Which\\u202e\\x1b[2J ")
+    assert text.startswith("? The model asks you (2 of 3)\n  Which\\u202e\\x1b[2J\n")
     assert "1 a\\nb\\u200b" in text
     assert max(map(len, text.split("\n"))) <= 40
+
+
+def test_a_question_and_what_its_options_mean_are_broken_between_words() -> None:
+    asked = Asking("Which one of these?", [Option("red", "the colour of it")])
+
+    rows = bare(question_lines(asked, 1, 1, 14)).split("\n")
+
+    assert rows == [
+        "? The model asks you",
+        *("  Which one of", "  these?", "  1 red", "    the colour", "    of it"),
+    ]
 
 
 def test_plans_are_listed_with_what_came_of_them() -> None:

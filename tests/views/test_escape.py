@@ -12,9 +12,9 @@ from refold.views.escape import Visible, exact, hidden, on_one_line, visible
 NASTY = st.text(
     st.one_of(
         st.sampled_from(
-            "\x1b\r\n\t\x07\x08\x7f\x9b\u200b\u200d\u202e\u2066\ufe0f\ud83d\ude00"
+            "\x1b\r\n\t\x07\x08\x7f\x9b\u200b\u200d\u202e\u2066\ufe0f\u20e3\ud83d\ude00"
         ),
-        st.sampled_from("ab -é中👩\U000e0041"),
+        st.sampled_from("ab1 -é中👩\U000e0041"),
         st.characters(),
     ),
     max_size=40,
@@ -33,6 +33,8 @@ SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
         ("abc\u202edcba\u2066\u200b", r"abc\u202edcba\u2066\u200b"),
         ("tag \U000e0041", r"tag \U000e0041"),
         ("family 👨\u200d👩, heart ❤\ufe0f", "family 👨\u200d👩, heart ❤\ufe0f"),
+        ("🏳\ufe0f\u200d🌈 1\ufe0f\u20e3", "🏳\ufe0f\u200d🌈 1\ufe0f\u20e3"),
+        ("❤\ufe0f\u200d\u200d 1\ufe0f2", "❤\ufe0f\u200d" + r"\u200d 1\ufe0f2"),
         ("pass\u200dword \u200d👩", r"pass\u200dword \u200d👩"),
         ("half \ud83d, whole \ud83d\ude00", "half \\ud83d, whole 😀"),
         ("naïve 中文 plain", "naïve 中文 plain"),
@@ -54,9 +56,9 @@ def test_nothing_is_left_that_moves_a_cursor_or_hides(said: str) -> None:
 def test_however_it_is_cut_it_is_shown_alike(said: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
     pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
-    screen = Visible()
+    prose = Visible()
 
-    shown = "".join(screen.add(piece) for piece in pieces) + screen.end()
+    shown = "".join(prose.add(piece) for piece in pieces) + prose.end()
 
     assert shown == visible(said)
 

@@ -224,6 +224,24 @@ def test_a_long_table_of_turns_does_not_stand_before_the_talk(
     assert (f'<summary><span class="label">{turns} turns' in html) == folded
 
 
+def test_a_command_of_ones_own_is_told_and_is_no_turn() -> None:
+    first = (answer("So."), TurnEnded("answered"))
+    ran = Said("$ make\nall built", "shell")
+    more = (Said("and now?"), TurnStarted(9), answer("Done."), TurnEnded("answered"))
+
+    waits = page_of(*first, ran)
+    taken = page_of(*first, ran, *more, *more)
+    runs = page_of(*first, ran, Said("and now?"))
+
+    pages = (waits, taken, runs)
+    assert [re.findall(r">(Turn \d+)<", html) for html in pages] == [
+        ["Turn 1"], ["Turn 1", "Turn 2", "Turn 3"], ["Turn 1", "Turn 2"],
+    ]  # fmt: skip
+    assert all("all built" in seen(html).words for html in pages)
+    titles = re.findall(r'<a href="#turn-\d">(.*?)</a>', taken)
+    assert titles == ["do it", "and now?", "and now?"]
+
+
 def called(shown: Shown) -> str:
     """A page in which a call came to this."""
     call = answer("", ("c", "bash", '{"command": "make"}'))

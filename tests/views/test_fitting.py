@@ -64,6 +64,17 @@ def test_our_own_sentences_are_broken_between_words() -> None:
     assert fitted(sentence, 80) == sentence
 
 
+def test_short_things_with_dots_between_are_broken_at_the_dots_where_each_fits() -> None:
+    keys: Line = (("strong", "y "), ("plain", "once"), ("strong", " · n "),
+                  ("plain", "no, and why"), ("dim", " · ctrl+c stop "))  # fmt: skip
+
+    assert bare([fitted(keys, 80)]) == "y once · n no, and why · ctrl+c stop "
+    assert bare([fitted(keys, 18)]) == "y once ·\nn no, and why ·\nctrl+c stop "
+    wide = line("中 中 中 中 · 中 中 · 中")
+    assert bare([fitted(wide, 18)]) == "中 中 中 中 ·\n中 中 · 中"
+    assert bare([fitted(keys, 12)]) == "y once · n\nno, and why\n· ctrl+c\nstop"
+
+
 @pytest.mark.parametrize(
     ("letter", "wide"),
     [

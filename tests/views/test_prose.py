@@ -117,7 +117,11 @@ def test_every_kind_of_block_is_laid_out(said: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("said", "pieces"),
     [
-        ("## Title", [("heading", "Title")]),
+        ("# Title", [("title", "Title")]),
+        ("Title\n===", [("title", "Title")]),
+        ("## `a` title #", [("code", "a"), ("heading", "title")]),
+        ("### Title", [("subheading", "Title")]),
+        ("###### Title", [("subheading", "Title")]),
         ("**a b** c", [("strong", "a b"), ("plain", "c")]),
         ("*a **b***", [("emphasis", "a"), ("strong", "b")]),
         ("run `x  y`", [("plain", "run"), ("code", "x  y")]),
@@ -136,11 +140,14 @@ def test_words_are_styled_as_what_they_are(said: str, pieces: list[Piece]) -> No
 
 
 def test_without_styles_it_is_laid_out_and_the_marks_of_emphasis_stay() -> None:
-    said = "# A\n\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
+    said = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
 
     shown = printed(said, 8, styled=False, signs=False)
 
-    assert shown == "# A\n\n- **b**\n  *c*\n  `d`\n\n> e\n\n```py\nf\n```\n\n--------\n"
+    assert (
+        shown
+        == "# A\n\n## B\n### C\n- **b**\n  *c*\n  `d`\n\n> e\n\n```py\nf\n```\n\n--------\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ more runs unasked. Where definitions lie and how they are read is `files`' busin
 
 import re
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Literal, cast, get_args
 
@@ -212,6 +211,8 @@ class _Reading:
         return any(fnmatchcase(tool, name) for tool in self._known)
 
     def _no_tool(self, name: str) -> str:
+        from difflib import get_close_matches
+
         near = get_close_matches(name.casefold(), list(self._known), 1, 0.5)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"there is no tool {escaped(name)[:60]!r}{hint}"

@@ -7,7 +7,7 @@ of them, no pipe is waited for, and nothing large is taken in. What the fields m
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -47,12 +47,12 @@ class _Source(Struct, frozen=True):
     bound: str  # links may not lead out of it; "": they may
 
 
-def found(places: Iterable[Place], known: Collection[str]) -> Found:
-    """All agents of these places, those that win first. `known` are the names of tools."""
+def found(places: Iterable[Place], known: Callable[[], Collection[str]]) -> Found:
+    """All agents of these places, those that win first. `known` gives the names of tools."""
     taken, problems = dict[str, Profile](), list[str]()
     for source in _sources(places, problems):
         try:
-            read = _read(source, known)
+            read = _read(source, known())
             _check_free(read.profile, taken, source)
         except Wrong as wrong:
             problems.append(f"the agent in {source.called} does not count: {wrong}")

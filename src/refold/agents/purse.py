@@ -106,7 +106,9 @@ class Purse:
     def left(self) -> float:
         view, world = self._record.view, self._world()
         share = left(view, budget_of(view, world.budget))
-        return share if world.lineage.purse is None else min(share, world.lineage.purse.left)
+        return (
+            share if world.lineage.purse is None else min(share, world.lineage.purse.left)
+        )
 
     async def draw(self, need: Estimate, used: Used) -> Budget | None:
         while True:
@@ -127,7 +129,12 @@ class Purse:
             asked = _Asked(self._child, need, used, world)
             await self._record.weigh(asked.news, by="purse")
             own = budget_of(self._record.view, world.budget)
-            if asked.given or asked.short is None or world.lineage.purse is None or own == seen:
+            if (
+                asked.given
+                or asked.short is None
+                or world.lineage.purse is None
+                or own == seen
+            ):
                 return asked.given
             seen = own
             # The parent was lent its budget, too: that has to grow first.

@@ -4,7 +4,7 @@ Capitals do not matter; a name that is none is told what is near. Those that com
 refold are always there, and first; what lies in folders is read by `files`.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from msgspec import Struct
 
@@ -93,10 +93,10 @@ def fits(profile: Profile, use: Use) -> bool:
 
 
 def registry(
-    around: Around, known: Collection[str], settled: Settled | None = None
+    around: Around, known: Callable[[], Collection[str]], settled: Settled | None = None
 ) -> Registry:
-    """All agents of this place. `known` are the names of tools that there are."""
-    read = found(of_agents(around), {*known, TASK, PYTHON})
+    """All agents of this place. `known` gives the names of tools that there are."""
+    read = found(of_agents(around), lambda: {*known(), TASK, PYTHON})
     return Registry(read.profiles, read.problems, settled)
 
 

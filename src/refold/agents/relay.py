@@ -28,7 +28,6 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.values.live import ChildMoved, from_child
 from refold.values.messages import ToolCall
-from refold.views.calls import label
 
 _BELOW = (
     Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsks, ChildAnswered, ChildEnded,
@@ -178,6 +177,7 @@ def _title(view: View, name: str) -> str:
 def _labels() -> Callable[[ModelAnswered], str]:
     """What a child does now, in a few words: its newest call, or what it says."""
     from refold.tools.builtin import builtin
+    from refold.views.calls import label
 
     tools = {tool.spec.name: tool for tool in builtin()}
 

@@ -13,10 +13,9 @@ from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
 from refold.config.paths import paths
-from refold.hall.workspace import around
+from refold.hall.nearby import around
 from refold.prompts.repository import root_of
 from refold.skills.places import Around
-from refold.tools.builtin import builtin
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
 
@@ -53,7 +52,13 @@ def _place() -> Around:
 
 
 def _known(place: Around) -> Registry:
-    return registry(place, frozenset(tool.spec.name for tool in builtin()))
+    return registry(place, _tools)
+
+
+def _tools() -> frozenset[str]:
+    from refold.tools.builtin import builtin  # most have no agent that names one
+
+    return frozenset(tool.spec.name for tool in builtin())
 
 
 def _line(profile: Profile, wide: int) -> str:

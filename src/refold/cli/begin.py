@@ -11,9 +11,9 @@ from tempfile import mkdtemp
 
 import anyio
 
-from refold.cli.interactive import around
 from refold.cli.local import install
 from refold.cli.out import write
+from refold.cli.surrounding import around
 from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.plain import Plain
 from refold.cli.terminal.reading import Reading
@@ -22,6 +22,7 @@ from refold.cli.terminal.work import Work
 from refold.cli.tour import Opening, Scene
 from refold.cli.tour import run as give_tour
 from refold.config.credentials import store
+from refold.config.given import given_in
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.config.settings import Terminal
@@ -106,7 +107,7 @@ def _opening(places: Paths) -> Opening:
     async def opening(provider: Provider, directory: Path) -> Scene:
         app, id_, session = await _start(places, "", directory, provider)
         journal = app.home.path(id_) / NAME
-        return Scene(session, around(app, id_, session.view), journal)
+        return Scene(session, around(app, session), journal)
 
     return opening
 
@@ -133,7 +134,7 @@ async def _demo(places: Paths, model: str) -> int:
     write(f"{model} in {scratch}\n› {DEMO_WORDS}\n\n")
     try:
         async with session:
-            view = await _through(session, app, id_, paper)
+            view = await _through(session, app, paper)
     finally:
         await app.aclose()
     write(f"\nThe journal: {app.home.path(id_) / NAME}\n")
@@ -141,9 +142,9 @@ async def _demo(places: Paths, model: str) -> int:
     return EXIT_CODES[view.turn.outcome]
 
 
-async def _through(session: Session, app: App, id_: str, paper: Paper) -> View:
+async def _through(session: Session, app: App, paper: Paper) -> View:
     await session.inbox.say(DEMO_WORDS, client_key="demo")
-    work = Work(session, around(app, id_, session.view), paper, Plain(paper))
+    work = Work(session, around(app, session), paper, Plain(paper))
     failure = await work.through(session.go, "demo")
     if failure is not None:
         sys.stderr.write(f"refold: {failure}\n")
@@ -154,10 +155,14 @@ async def _start(
     places: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[App, str, Session]:
     bounds = {"limits.steps": DEMO_STEPS}
-    settings = load(places.settings, os.environ, bounds).settings
+    loaded = load(places.settings, os.environ, bounds)
     wishes = Wishes(
-        directory=directory, model=model, provider=provider, attended=provider is not None
+        directory=directory,
+        model=model,
+        provider=provider,
+        attended=provider is not None,
+        given=given_in(loaded),
     )
-    app = App(settings, places, os.environ, wishes)
+    app = App(loaded.settings, places, os.environ, wishes)
     id_, session = await app.start()
     return app, id_, session

@@ -65,7 +65,7 @@ def _providers() -> Iterator[tuple[str, str]]:
 def _agents() -> Iterator[tuple[str, str]]:
     from refold.cli.agents import here_are
 
-    yield from ((each.name, each.description) for each in here_are().every())
+    yield from ((each.name, each.description) for each in here_are().every("main"))
 
 
 def _presets() -> Iterator[tuple[str, str]]:

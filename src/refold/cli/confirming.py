@@ -7,7 +7,7 @@ from refold.cli.out import write
 
 def somebody_is_here() -> bool:
     """Can a person be asked, and answer?"""
-    return all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout))
+    return all(each.isatty() for each in (sys.stdin, sys.stdout))
 
 
 def confirmed(question: str) -> bool:

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import msgspec
 
-from refold.cli.out import write
+from refold.cli.out import signs, write
 from refold.cli.reading import add_session, folded, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -33,8 +33,7 @@ def run(found: Namespace) -> int:
         document = {"session_id": session.id, **context_document(filled)}
         write(msgspec.json.encode(document).decode() + "\n")
     else:
-        signs = (sys.stdout.encoding or "").lower().startswith("utf")
-        write(bare(context_lines(filled, signs=signs)) + "\n")
+        write(bare(context_lines(filled, signs=signs())) + "\n")
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else 0

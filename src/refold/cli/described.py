@@ -5,9 +5,9 @@ So completion, the manual page and what is really understood cannot differ.
 
 from argparse import SUPPRESS, Action
 from collections.abc import Iterator
-from typing import Any, cast
 
-from refold.cli.flags import HIDDEN, Parser, whole
+from refold.cli.flags import whole
+from refold.cli.parser import HIDDEN, Parser, subcommands
 from refold.views.command_line import Command, Flag, Kind, Value, Word
 
 _BY_NAME: dict[str, Kind] = {
@@ -32,7 +32,7 @@ def described() -> Command:
 def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
     flags, words = list[Flag](), list[Word]()
     for action in parser.actions():
-        if action.help == SUPPRESS or _parsers(action):
+        if action.help == SUPPRESS or subcommands(action):
             continue
         if action.option_strings:
             value = None if action.nargs == 0 else _value(action)
@@ -46,17 +46,9 @@ def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
 def _below(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
     for action in parser.actions():
         abouts = _abouts(action)
-        for name, each in _parsers(action).items():
+        for name, each in subcommands(action).items():
             if name != HIDDEN:
                 yield _command((*path, name), each, abouts.get(name, ""))
-
-
-def _parsers(action: Action) -> dict[str, Parser]:
-    found: Any = action.choices
-    if not isinstance(found, dict):
-        return {}
-    named = cast("dict[str, object]", found)  # of some flags the choices are one, too
-    return {n: each for n, each in named.items() if isinstance(each, Parser)}
 
 
 def _abouts(action: Action) -> dict[str, str]:

@@ -60,6 +60,8 @@ class Desk:
 
     async def obey(self, order: Order) -> None:
         match order:
+            case UserMessage(text) | Steer(text) | Queue(text) if not text.strip():
+                raise BadInput("there are no words in it")
             case ApprovalResponse():
                 await self._verdict(order)
             case QuestionResponse():
@@ -179,9 +181,8 @@ class Desk:
             )
         given, questions = len(order.answers), len(found.questions)
         if given > questions:
-            raise BadInput(
-                f"there are {questions} questions, and {given} answers were given"
-            )
+            there = "is 1 question" if questions == 1 else f"are {questions} questions"
+            raise BadInput(f"there {there}, and {given} answers were given")
         taken = await self._session.inbox.answer(
             order.call_id, allowed=True, answers=order.answers, hash_=found.call.hash
         )

@@ -50,6 +50,8 @@ def export(found: Namespace) -> int:
     wanted = Wanted(form, found.children, found.thoughts)
     session = named(_home(), found.id)
     path = Path(found.output).expanduser()
+    if not found.output:
+        raise BadInput("-o is empty: give the name of a file, or - to print")
     if found.output != "-":
         check_free(path, force=found.force)
     made = exported(session, wanted)
@@ -74,7 +76,8 @@ def import_(found: Namespace) -> int:
     try:
         file = Path(found.file).expanduser().open("rb")
     except OSError as error:
-        raise BadInput(f"{found.file} cannot be read: {error.strerror}") from error
+        name = found.file or "''"
+        raise BadInput(f"{name} cannot be read: {error.strerror}") from error
     with file:
         return _taken(file, found.file, directory)
 
@@ -93,6 +96,8 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
     made = unpack(_home(), file, name, time.time(), os.path.realpath(directory))
     if made.id != made.source:
         why = "is taken here" if made.taken else "is no id of ours"
+        if "/" in made.source:
+            why = "is that of a child"
         sys.stderr.write(f"the id {made.source} {why}, so this has a new one\n")
     if made.lacking:
         blobs = many(made.lacking, "blob")

@@ -40,7 +40,8 @@ def exported(session: Session, wanted: Wanted) -> Exported:
     if wanted.form == "json":
         from refold.journal.bundle.packing import Packing
 
-        packing = Packing(session.path, session.id, children=wanted.children)
+        with told("read", session.path):
+            packing = Packing(session.path, session.id, children=wanted.children)
         pieces = _read(packing.pieces(), session)
         return Exported(pieces, _size(packing.sessions, packing.events), packing.damages)
     node = tree(session.path, session.id)

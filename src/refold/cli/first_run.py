@@ -124,7 +124,8 @@ class _Asking:
                 self._paper.line(start)
                 self._paper.say(f"     {row.about}", "dim")
         if not self._offers.ollama:
-            self._paper.say("     Ollama does not answer on this machine.", "dim")
+            self._paper.gap()  # or it would seem to belong to the last of them
+            self._paper.say("Ollama does not answer on this machine.", "dim")
         self._paper.gap()
 
     async def _key(self) -> Choice | None:

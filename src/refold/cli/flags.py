@@ -4,18 +4,12 @@ Parsing only; nothing here opens a session or a file. Every flag stands in
 docs/headless.md or docs/settings.md, which a test compares with this list.
 """
 
-import re
-from argparse import (
-    Action,
-    ArgumentParser,
-    ArgumentTypeError,
-    Namespace,
-    RawDescriptionHelpFormatter,
-)
+from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import NoReturn, get_args
+from typing import get_args
 
+from refold.cli.parser import Described, Parser
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.values.effort import Effort
@@ -101,8 +95,6 @@ _OWN = (
     "stream", "replay", "permissions", "trust", "models", "auth", "local",
     "schema", "config", "doctor", "init", "completion", "man", "logs", "sessions",
 )  # fmt: skip
-HIDDEN = "finish"  # of `refold memory`: no person types it
-_NO_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 FORMATS = ("text", "json", "stream-json")
 TAKEN = ("text", "stream-json")
@@ -110,41 +102,32 @@ PICK = True  # of --resume: no session is named
 DISPLAYS = ("auto", "plain", "status", "line")
 
 
-class Parser(ArgumentParser):
-    """Errors of the command line are ours, like any other bad input."""
-
-    def actions(self) -> list[Action]:
-        """Each flag and word that it knows, for those who tell of them."""
-        return list(self._actions)
-
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(
-            f"{self._with_near(message)} ({self.prog} --help shows what there is)"
-        )
-
-    def _with_near(self, message: str) -> str:
-        """The message, and what may have been meant."""
-        from difflib import get_close_matches
-
-        if found := _NO_CHOICE.search(message):
-            there = [name for name in re.findall(r"'([^']*)'", found[2]) if name != HIDDEN]
-            near = get_close_matches(found[1], there, n=1)
-            said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
-            message = message[: found.start()] + said
-        else:
-            unknown = message.removeprefix("unrecognized arguments: ")
-            typed = "" if unknown == message else re.split("[ =]", unknown)[0]
-            near = get_close_matches(typed, self._option_string_actions, n=1)
-        return f"{message}; did you mean {near[0]}?" if near else message
-
-
 def parse(arguments: Sequence[str]) -> Namespace:
     """The flags of a session, or of a subcommand if the first word names one."""
     if arguments and arguments[0] in COMMANDS:
-        return _commands((arguments[0],)).parse_args(arguments)
-    found = _session().parse_args(arguments)
-    found.command = ""
+        parser = _commands((arguments[0],))
+        found, left = parser.parse_known_args(arguments)
+    else:
+        parser = _session()
+        found, left = parser.parse_known_args(arguments)
+        found.command = ""
+        if left and not any(each.startswith("-") for each in left):
+            raise BadInput(_too_many(found.text, left))
+    if left:
+        parser.unknown(left, arguments)
     return found
+
+
+def _too_many(first: str, more: Sequence[str]) -> str:
+    """More words than the one message: quotation marks were left out, or it is a subcommand."""
+    from difflib import get_close_matches
+
+    if first in COMMANDS:
+        return f"{first} is a subcommand and stands before all flags: refold {first} …"
+    near = get_close_matches(first, COMMANDS, n=1)
+    meant = f"; or did you mean the subcommand {near[0]}?" if near else ""
+    whole = " ".join((first, *more))
+    return f'a message is one argument, in quotation marks: refold "{whole}"{meant}'
 
 
 def whole() -> tuple[Parser, Parser]:
@@ -164,9 +147,10 @@ def _session() -> Parser:
     add("text", nargs="?", default="", help="what to do; with -p: do it and leave")
     add("-V", "--version", action="store_true", help="print the version")
     add("-p", "--print", action="store_true", help="one task without a terminal")
-    add("-c", "--continue", dest="continue_", action="store_true",
+    taken_up = parser.add_mutually_exclusive_group().add_argument
+    taken_up("-c", "--continue", dest="continue_", action="store_true",
         help="go on with the newest session of this directory")  # fmt: skip
-    add("-r", "--resume", nargs="?", const=PICK, metavar="ID",
+    taken_up("-r", "--resume", nargs="?", const=PICK, metavar="ID",
         help="go on with this session: its id or name; without one, pick it")  # fmt: skip
     add("--fork", action="store_true",
         help="with -c or -r: go on in a copy, and leave that session as it is")  # fmt: skip
@@ -211,8 +195,9 @@ def _add_rights(parser: Parser) -> None:
         ("deny", "disallowedTools", "denies"),
     ):
         add(f"--{name}", f"--{alias}", action="append", default=[], metavar="RULE",
-            help=f"a rule that {verb}, such as 'bash(git status *)'")  # fmt: skip
-    add("--ask", action="append", default=[], metavar="RULE", help="a rule that asks")
+            type=_rule, help=f"a rule that {verb}, such as 'bash(git status *)'")  # fmt: skip
+    add("--ask", action="append", default=[], metavar="RULE", type=_rule,
+        help="a rule that asks")  # fmt: skip
     add("--trust", action="store_true",
         help="settings and instructions of this folder count, this time")  # fmt: skip
     add("--add-dir", action="append", default=[], metavar="DIR",
@@ -228,7 +213,7 @@ def _add_output(parser: Parser) -> None:
         help="what the terminal is sent: plain is text alone")  # fmt: skip
     add("--include-partial-messages", action="store_true",
         help="stream-json: pieces of answers too")  # fmt: skip
-    add("--max-turns", type=int, metavar="N", help="answers of the model in one turn")
+    add("--max-turns", type=_answers, metavar="N", help="answers of the model in one turn")
     add("--max-budget-usd", type=dollars, metavar="USD", help="what one turn may cost")
     add("--timeout", type=seconds, metavar="SECONDS", help="give up after this long")
     add("--system-prompt", metavar="TEXT", help="instead of refold's own")
@@ -242,9 +227,10 @@ def _add_output(parser: Parser) -> None:
 
 def _add_calls(parser: Parser) -> None:
     add = parser.add_argument
-    add("--script", metavar="FILE", help="take the answers from a file, not a model")
+    answers = parser.add_mutually_exclusive_group().add_argument
+    answers("--script", metavar="FILE", help="take the answers from a file, not a model")
+    answers("--replay", metavar="FILE", help="take the answers from a cassette, strictly")
     add("--record", metavar="FILE", help="write every model call into this cassette")
-    add("--replay", metavar="FILE", help="take the answers from a cassette, strictly")
     add("--log-level", choices=(*LEVELS, "off"),
         help="what is written into the log (refold logs)")  # fmt: skip
     add("--trace", action="store_true", default=None,
@@ -271,34 +257,33 @@ def _above_0(text: str, what: str) -> float:
     return found
 
 
+def _answers(text: str) -> int:
+    return _counted(text, "number of answers: 1 or more")
+
+
 def _event(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise ArgumentTypeError(f"{text!r} is no event: 1 or more (refold sessions show)")
-    return int(text)
+    return _counted(text, "event: 1 or more (refold sessions show)")
 
 
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65536):
-        raise ArgumentTypeError(f"{text!r} is no port: 1 to 65535")
+    return _counted(text, "port: 1 to 65535", 65535)
+
+
+def _counted(text: str, what: str, most: int = 2**63 - 1) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
+        raise ArgumentTypeError(f"{text!r} is no {what}")
     return int(text)
 
 
-class _Told:
-    """Commands that say in their own --help, too, what they are for."""
-
-    def __init__(self, inner: Subparsers) -> None:
-        self._inner = inner
-
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser:
-        parser = self._inner.add_parser(name, help=help)
-        end = "" if help.endswith("?") else "."
-        parser.description = parser.description or f"{help[:1].upper()}{help[1:]}{end}"
-        return parser
+def _rule(text: str) -> str:
+    if not text.strip():
+        raise ArgumentTypeError(f"{text!r} is no rule: say which, as 'bash(git status *)'")
+    return text
 
 
 def _commands(asked: Iterable[str]) -> Parser:
     parser = Parser(prog="refold", allow_abbrev=False)
-    commands = _Told(parser.add_subparsers(dest="command", metavar="COMMAND"))
+    commands = Described(parser.add_subparsers(dest="command", metavar="COMMAND"))
     demo = commands.add_parser("demo", help="one real task on the embedded model")
     demo.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="on another model")
     commands.add_parser("tour", help="a guided tour, without a model or a network")

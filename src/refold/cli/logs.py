@@ -57,7 +57,7 @@ def run(found: Namespace) -> int:
 def _pause() -> None:
     """Wait a little. Raises `Gone` when nobody reads any more: a quiet log would never say."""
     output = select.poll()
-    output.register(1, 0)  # that it is gone is told unasked
+    output.register(sys.stdout, 0)  # that it is gone is told unasked
     if output.poll(_PAUSE * 1000):
         raise Gone
 

@@ -12,22 +12,25 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TextIO
 
 from refold.cli.flags import DOORS, PICK, parse
 from refold.cli.loading import loading
-from refold.cli.out import Gone
-from refold.cli.streams import never_failing, occupy_closed
-from refold.errors import RefoldError, first
+from refold.cli.out import Gone, write
+from refold.cli.streams import never_failing, stand_in
+from refold.errors import BadInput, RefoldError, first
 
-_MADE_BETWEEN = 20_000  # objects, between two looks for garbage
+# What no session in a terminal heeds, with what it is where nobody said it.
+_ONE_TASK = {
+    "output_format": "text", "include_partial_messages": False, "timeout": None, "verify": False,
+}  # fmt: skip
+_MADE_BETWEEN = 100_000  # objects, between two looks for garbage
 
 
 def run(arguments: Sequence[str]) -> None:
     """Do what was asked and end the process. Never returns but for tests."""
     # A start makes much and throws nothing away: looking for garbage was a fifth of it.
     gc.set_threshold(_MADE_BETWEEN)
-    occupy_closed()
+    stand_in()
     sys.stderr = never_failing(2)
     try:
         code = main(arguments)
@@ -63,10 +66,6 @@ def _told(error: BaseException) -> int:
             raise error
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()  # None: it was closed at the start
-
-
 def _dispatch(found: Namespace) -> int:
     if not found.command:
         return _session(found)
@@ -83,9 +82,9 @@ def _session(found: Namespace) -> int:
     if found.version:
         from refold import __version__
 
-        sys.stdout.write(f"refold {__version__}\n")
+        write(f"refold {__version__}\n")
         return 0
-    terminal = _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not found.print and found.input_format == "text":
         return _in_a_terminal(found)
     from refold.cli.stopping import Stops
@@ -98,6 +97,10 @@ def _session(found: Namespace) -> int:
 
 
 def _in_a_terminal(found: Namespace) -> int:
+    for name, unsaid in _ONE_TASK.items():
+        if getattr(found, name) != unsaid:
+            flag = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag} is for one task without a terminal: add -p")
     if found.resume is PICK:
         from refold.cli.resuming import pick_one
 

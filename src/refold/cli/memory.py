@@ -180,12 +180,13 @@ def _edit(memory: Memory, whose: Whose) -> int:
 
 def _update(found: Namespace) -> int:
     from refold.cli.finishing import opened
+    from refold.cli.reading import named
 
     app, remembering = opened(here(), os.environ, found.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
-    named = [app.home.find(each).id for each in found.session]
-    return anyio.run(_updated, app, remembering, named)
+    sessions = [named(app.home, each).id for each in found.session]
+    return anyio.run(_updated, app, remembering, sessions)
 
 
 async def _updated(app: "App", remembering: Remembering, named: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from refold.errors import BadInput, JournalError
 from refold.journal.blobs import Blobs
 from refold.journal.disk import Disk
 from refold.journal.home import Home
+from refold.journal.naming import LAST
 from refold.journal.tree import ROOT, Node, find, walk
 from refold.journal.tree_files import tree
 from refold.values.messages import ToolCall
@@ -60,7 +61,7 @@ def add_node(parser: ArgumentParser, name: str = "node") -> None:
     parser.add_argument(
         "--session",
         metavar="ID",
-        default="last",
+        default=LAST,
         help="the session that root is; without it, the newest of this directory",
     )
 
@@ -69,10 +70,10 @@ def place(found: Namespace, node: str | None = None) -> Place:
     """The session and the names in it. Raises `BadInput` where there is no such session."""
     first, *rest = (found.node if node is None else node).strip("/").split("/")
     home = Home(paths(os.environ).data / "sessions")
-    below = first in (ROOT, "last", "") or _BELOW.match(first)
-    if below and first not in (ROOT, "last", ""):
+    below = first in (ROOT, LAST, "") or _BELOW.match(first)
+    if below and first not in (ROOT, LAST, ""):
         rest = [first, *rest]
-    if not below and found.session != "last":
+    if not below and found.session != LAST:
         raise BadInput(
             f"{first!r} names one session and --session {found.session} another: give one"
         )
@@ -120,10 +121,6 @@ def blobs(node: Node) -> Callable[[str], str]:
 
 def room() -> int:
     return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _NEAR_WIDTH)
-
-
-def signs() -> bool:
-    return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def show(lines: Iterable[Line]) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
+from refold.cli.keeping import all_kept
 from refold.cli.taking_up import choose_again, place_of
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.hall.app import App
 from refold.hall.models import own_address
 from refold.hall.wishes import Wishes
@@ -42,6 +43,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
         notices=tuple(filter(None, (*where.notices, loaded.unheeded))),
+        given=loaded.given,
     )
     app = App(loaded.settings, places, {**os.environ, **variables}, wishes)
     if found.save:
@@ -69,7 +71,8 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
         made = await app.fork(id_, found.at)
         id_ = made.id
         sys.stderr.write(f"{id_}: forked from {made.source} at event {made.seq}\n")
-    session = await app.resume(id_)
+    with all_kept():
+        session = await app.resume(id_)
     app.put_down(id_)
     await choose_again(app, session, found, named_model(found), _mode(found))
     return id_, session
@@ -156,10 +159,10 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
         raise BadInput(f"{flag} is empty: give a JSON Schema, or a file with one")
     if not given.lstrip().startswith("{"):
         try:
-            text = Path(given).expanduser().read_text(encoding="utf-8")
+            text = Path(given).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"{flag} {given!r} is no JSON object and no file to be read: {error}"
+                f"{flag} {given!r} is no JSON object and no file to be read: {said_by(error)}"
             ) from error
     try:
         return Raw(msgspec.json.format(text.encode(), indent=-1))

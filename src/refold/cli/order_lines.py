@@ -15,9 +15,6 @@ _PIECE = 65_536
 
 async def lines() -> AsyncGenerator[bytes | None]:
     """Each without its end; None for one that is too long. The last may have no end."""
-    closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison] - it can be
-    if closed:
-        return
     source, left, too_long = sys.stdin.fileno(), bytearray(), False
     while piece := await _piece(source):
         begun, *others = piece.split(b"\n")

@@ -6,12 +6,13 @@ an order is `stdio`'s business.
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.values.clean import clean
 from refold.values.control import Shorter
 
@@ -139,9 +140,9 @@ _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 def order_in(line: bytes) -> Order:
     """The order that stands in this line. Raises `BadInput` that says what is wrong."""
     try:
-        found = msgspec.json.decode(_whole(line), type=Order | User)
+        found = msgspec.json.decode(_whole(line.removeprefix(BOM_UTF8)), type=Order | User)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"this is no order: {_in_words(str(error))}") from error
+        raise BadInput(f"this is no order: {_in_words(said_by(error))}") from error
     return _as_ours(found.message) if isinstance(found, User) else found
 
 
@@ -157,7 +158,8 @@ def _in_words(problem: str) -> str:
 
     near = get_close_matches(found[1], there, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(there)}"
-    return f"there is no {found[2]} {found[1]!r}{hint}" if there else problem
+    unknown = there and found[1] not in there  # one that there is stands there twice
+    return f"there is no {found[2]} {found[1]!r}{hint}" if unknown else problem
 
 
 def _whole(line: bytes) -> bytes:

@@ -30,7 +30,7 @@ def answer(text: str) -> None:
 
 def answer_text(text: str) -> str:
     """What `answer` writes of it."""
-    return (visible(text) if _is_screen() else text).rstrip() + "\n"
+    return (visible(text) if sys.stdout.isatty() else text).rstrip() + "\n"
 
 
 def ended(outcome: object, reason: object) -> None:
@@ -40,10 +40,7 @@ def ended(outcome: object, reason: object) -> None:
 
 def write_bytes(given: bytes) -> None:
     """The same for bytes, exactly as they are."""
-    left = memoryview(given)
-    out = getattr(sys.stdout, "buffer", None)
-    if out is None:
-        raise Gone
+    left, out = memoryview(given), sys.stdout.buffer
     try:
         while True:
             try:
@@ -63,12 +60,13 @@ def write_bytes(given: bytes) -> None:
 
 def columns(otherwise: int) -> int:
     """How wide a screen is; `otherwise` where there is none, or nobody knows."""
-    if not _is_screen():
+    if not sys.stdout.isatty():
         return otherwise
     import shutil  # only who fits lines needs it
 
     return shutil.get_terminal_size((otherwise or _USUAL, 24)).columns
 
 
-def _is_screen() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+def signs() -> bool:
+    """Can who reads it be shown more than letters?"""
+    return (sys.stdout.encoding or "").lower().startswith("utf")

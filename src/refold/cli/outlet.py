@@ -46,15 +46,19 @@ class Outlet:
         async with self._alone:
             if self.gone:
                 return False
-            with CancelScope() as self._writing:
-                if self._hurried:
-                    self._writing.deadline = anyio.current_time() + _PATIENCE
-                self.gone = not await self._out(data)
-            self._writing = None
-        return not self.gone
+            went = False
+            try:
+                with CancelScope() as self._writing:
+                    if self._hurried:
+                        self._writing.deadline = anyio.current_time() + _PATIENCE
+                    went = await self._out(data)
+            finally:
+                # If it was cut short, nobody knows how much went out. While it is under
+                # way the reader is only slow, and others must not take them for gone.
+                self.gone, self._writing = not went, None
+        return went
 
     async def _out(self, data: bytes) -> bool:
-        self.gone = True  # if this is cut short, nobody knows how much went out
         try:
             if len(data) <= _AT_ONCE and _ready():
                 write_bytes(data)

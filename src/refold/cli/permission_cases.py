@@ -19,7 +19,7 @@ from refold.cli.verdicts import Call, Ground, call_of, ground_of
 from refold.config.layers import Origin
 from refold.config.rules import rules_of, sourced
 from refold.config.settings import Permissions, Word, Written
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.journal.fold import View
 from refold.permissions.facts import Decision
 from refold.values.rights import MODES, Verdict
@@ -124,7 +124,7 @@ def _document(file: Path) -> object:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the cases in {file} cannot be read: {error}") from error
+        raise BadInput(f"the cases in {file} cannot be read: {said_by(error)}") from error
     try:
         return _parsed(file.suffix.lower(), text)
     except (ValueError, RecursionError) as error:

@@ -22,13 +22,13 @@ from refold.config.load import combined
 from refold.config.paths import Paths, paths
 from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed
-from refold.journal.events import Checkpointed, Entry, Judged
+from refold.journal.events import Entry, Judged
 from refold.journal.fold import View, apply
-from refold.journal.home import Home, works_in
+from refold.journal.home import Home
+from refold.journal.whereabouts import whereabouts
 from refold.permissions.facts import Decision
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
-from refold.values.below import below
 from refold.views.escape import on_one_line
 
 
@@ -52,8 +52,9 @@ def run(found: Namespace) -> int:
     places = paths(os.environ)
     session = named(Home(places.data / "sessions"), found.id)
     whole, damage = entries(session)
-    folder = works_in(session.path) or os.getcwd()
-    under = _under(Path(found.rules).expanduser(), places, _roots(whole, folder))
+    stood = whereabouts(session.path)
+    roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
+    under = _under(Path(found.rules).expanduser(), places, roots)
     judged = list(_again(whole, under))
     changed = [each for each in judged if each.changed]
     for each in changed:
@@ -68,13 +69,6 @@ def run(found: Namespace) -> int:
     if damage:
         sys.stderr.write(f"refold: {damage}\n")
     return 1 if damage else 0
-
-
-def _roots(whole: list[Entry], folder: str) -> tuple[Path, ...]:
-    """The directories of its workspace: those that were added were taken down, too."""
-    taken = [e.event.trees for e in whole if isinstance(e.event, Checkpointed)]
-    added = {root for trees in taken for root, _ in trees if not below(root, folder)}
-    return (Path(folder), *(Path(root) for root in sorted(added)))
 
 
 def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> Ground:

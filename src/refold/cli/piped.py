@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 
-from refold.errors import BadInput, RefoldError
+from refold.errors import BadInput, RefoldError, said_by
 
 _MOST = 32 * 2**20  # bytes of words
 _SOON = 0.2  # seconds in which a pipe has said something, as a rule
@@ -25,8 +25,7 @@ _WRITES = (os.O_WRONLY, os.O_RDWR)
 
 def words_of(found: Namespace) -> str:
     """Raises `BadInput` where there are none, and nothing to go on with either."""
-    closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison] - it can be
-    piped = "" if closed or sys.stdin.isatty() else _stdin(found.text)
+    piped = "" if sys.stdin.isatty() else _stdin(found.text)
     words = "\n\n".join(part for part in (found.text, piped) if part.strip())
     if not words and not found.continue_ and found.resume is None:
         raise BadInput('nothing to do: give the task as refold -p "…" or on stdin')
@@ -39,13 +38,13 @@ def _stdin(text: str) -> str:
             return ""
         found = sys.stdin.buffer.read(_MOST + 1)
     except OSError as error:
-        raise RefoldError(f"stdin cannot be read: {error}") from error
+        raise RefoldError(f"stdin cannot be read: {said_by(error)}") from error
     if len(found) > _MOST:
         raise BadInput(
             f"stdin holds more than {_MOST // 2**20} MiB, which no model reads: "
             "put it into a file and name that"
         )
-    return found.decode("utf-8", errors="replace")
+    return found.decode("utf-8-sig", errors="replace")  # some systems put a mark before it
 
 
 def _comes() -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from refold.cli.out import write
-from refold.cli.reading import folded
+from refold.cli.reading import folded, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
@@ -58,7 +58,7 @@ def _show(session: Session, plan: Plan, *, as_json: bool) -> int:
 
 def _named(home: Home, name: str) -> tuple[Session, Plan]:
     id_, _, seq = name.partition("/")
-    session = home.find(id_)
+    session = named(home, id_)
     for plan in _made(session):
         if str(plan.seq) == seq:
             return session, plan

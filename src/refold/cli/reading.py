@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from refold.cli.standing import here
 from refold.cli.waiting import Waiting
-from refold.errors import BadInput
 from refold.journal.events import Entry
 from refold.journal.home import Home, Session
+from refold.journal.naming import LAST
 
 if TYPE_CHECKING:
     from refold.journal.fold import View
@@ -19,19 +19,12 @@ def add_session(parser: ArgumentParser) -> None:
         "a session's id or name, or the beginning of one; without it, the newest of this "
         "directory"
     )
-    parser.add_argument("id", nargs="?", default="last", metavar="ID", help=about)
+    parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
 
 
 def named(home: Home, text: str) -> Session:
     """The session with this id or name; of `last`, the newest that was started here."""
-    if text != "last":
-        return home.find(text, Waiting())
-    found = home.newest_of(here())
-    if found is None:
-        raise BadInput(
-            f"no session was started in {here()} yet: name one (refold sessions list --all)"
-        )
-    return found
+    return home.named(text, here(), Waiting())
 
 
 def folded(session: Session) -> "tuple[View, str]":

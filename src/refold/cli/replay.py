@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold import __version__
@@ -21,6 +21,7 @@ from refold.cli.out import write
 from refold.cli.reading import add_session, entries, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
+from refold.config.given import as_flags
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.engine.world import Mind, World
@@ -28,7 +29,7 @@ from refold.errors import BadInput, ProviderError
 from refold.hall.app import App
 from refold.hall.outfit import Outfit
 from refold.hall.wishes import Wishes
-from refold.journal.events import Briefed, Checkpointed, Entry
+from refold.journal.events import Entry
 from refold.journal.fold import View, fold
 from refold.journal.home import Home, Session, works_in
 from refold.prompts.parts import part_of
@@ -37,7 +38,7 @@ from refold.session.divergence import Divergence, Replayed
 from refold.session.recorder import Recorder
 from refold.session.replaying import Replay
 from refold.tools.builtin import builtin
-from refold.values.below import below
+from refold.values.given import Given
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line
 
@@ -94,26 +95,34 @@ class Nobody:
         yield
 
 
+class _Start(Struct, frozen=True):
+    """What one start of refold was like, as far as its turns depend on it."""
+
+    directory: str
+    roots: tuple[str, ...]
+    given: Given
+    attended: bool
+    schema: bytes
+    more: str  # added to the prompt
+
+
 class Worlds:
     """What the turns of a session would be given now: its own rights, prompts and tools.
 
-    What only its command line said (was anybody there, a schema, words added to the
-    prompt) is taken from what the model was told then.
+    What only a command line said, the journal knows: `Given`, and what the model was told.
     """
 
-    def __init__(self, session: Session, whole: list[Entry]) -> None:
-        self._session, self._directory = session, Path(works_in(session.path) or here())
-        if not self._directory.is_dir():
+    def __init__(self, session: Session) -> None:
+        self._session, self._directory = session, works_in(session.path) or str(here())
+        if not os.path.isdir(self._directory):
             raise BadInput(
                 f"the session {session.id} worked in {self._directory}, which is gone: "
                 "make that directory again, or replay without --run"
             )
-        self._roots = _roots(whole, str(self._directory))
         self._places = paths(os.environ)
-        self._settings = load_here(self._directory, self._places, os.environ, {}).settings
         self._asking = {each.spec.name for each in builtin() if each.effect is Effect.ASK}
         self._record = Recorder(Home(self._places.data / "sessions").store(session.id))
-        self._apps = dict[tuple[bool, bytes, str], tuple[App, Outfit]]()
+        self._apps = dict[_Start, tuple[App, Outfit]]()
 
     def __call__(self, view: View) -> World:
         told = view.talk.briefed
@@ -122,7 +131,7 @@ class Worlds:
             model=told.model or view.about.model,
             effort=told.effort or view.about.effort,
         )
-        world = self._outfit(told)(replace(view, about=about))
+        world = self._outfit(self._start(view))(replace(view, about=about))
         nobody = Nobody()
         return replace(
             world, mind=replace(world.mind, provider=nobody, trace=None),
@@ -137,36 +146,46 @@ class Worlds:
         for app, _ in self._apps.values():
             await app.aclose()
 
-    def _outfit(self, told: Briefed) -> Outfit:
-        attended = not told.tools or any(t.name in self._asking for t in told.tools)
-        schema, more = bytes(told.schema), part_of(told, "more")
-        key = (attended, schema, more)
-        if key not in self._apps:
+    def _start(self, view: View) -> _Start:
+        told, about = view.talk.briefed, view.about
+        moved = not os.path.isdir(about.directory)
+        return _Start(
+            directory=self._directory if moved else about.directory,
+            roots=tuple(root for root in about.roots if os.path.isdir(root)),
+            given=view.rights.given,
+            attended=not told.tools or any(t.name in self._asking for t in told.tools),
+            schema=bytes(told.schema),
+            more=part_of(told, "more"),
+        )
+
+    def _outfit(self, start: _Start) -> Outfit:
+        if start not in self._apps:
+            directory, schema = Path(start.directory), start.schema
             wishes = Wishes(
-                directory=self._directory,
-                more_roots=self._roots,
-                attended=attended,
-                more_system=more,
+                directory=directory,
+                more_roots=tuple(map(Path, start.roots)),
+                attended=start.attended,
+                more_system=start.more,
                 schema=None if schema == b"null" else Raw(schema),
             )
-            app = App(self._settings, self._places, os.environ, wishes)
-            self._apps[key] = app, app.outfit(self._record, self._session.id)
-        return self._apps[key][1]
+            flags = as_flags(start.given)
+            try:
+                settings = load_here(directory, self._places, os.environ, flags).settings
+                app = App(settings, self._places, os.environ, wishes)
+            except BadInput as error:
+                raise BadInput(
+                    f"{self._session.id} cannot be run again: {error}"
+                ) from error
+            self._apps[start] = app, app.outfit(self._record, self._session.id)
+        return self._apps[start][1]
 
 
 async def _replayed(session: Session, whole: list[Entry], again: bool) -> Replayed:
-    worlds = Worlds(session, whole)
+    worlds = Worlds(session)
     try:
         return await Replay(worlds, worlds.blob, again=again).run(whole)
     finally:
         await worlds.aclose()
-
-
-def _roots(whole: list[Entry], folder: str) -> tuple[Path, ...]:
-    """What belonged to its workspace besides, where it is still there."""
-    taken = [e.event.trees for e in whole if isinstance(e.event, Checkpointed)]
-    added = {root for trees in taken for root, _ in trees if not below(root, folder)}
-    return tuple(Path(root) for root in sorted(added) if Path(root).is_dir())
 
 
 def _lines(session: Session, view: View, replayed: Replayed, *, every: bool) -> list[str]:

@@ -155,6 +155,7 @@ def _document(found: Preview) -> Mapping[str, object]:
         ],
         "drift": [on_one_line(path) for path in found.drift],
         "left_alone": [on_one_line(path) for path in found.left_alone],
+        "stays": [on_one_line(path) for path in found.plan.stays],
     }  # fmt: skip
 
 

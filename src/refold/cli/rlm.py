@@ -167,7 +167,12 @@ def _app(found: Namespace, wishes: Wishes, more: Mapping[str, object] | None = N
         wishes.directory, places, os.environ, chosen, trust=found.trust
     )
     notices = (loaded.unheeded,) if loaded.unheeded else ()
-    return App(loaded.settings, places, os.environ, replace(wishes, notices=notices))
+    return App(
+        loaded.settings,
+        places,
+        os.environ,
+        replace(wishes, notices=notices, given=loaded.given),
+    )
 
 
 # In the others the last words of the model are no answer, but what it was about to run.

@@ -57,7 +57,8 @@ def _add_one(what: Subparsers) -> None:
         one = what.add_parser(name, help=about)
         one.add_argument("id", metavar="ID", help=_ID)
         if name == "requests":
-            one.add_argument("number", nargs="?", type=int, help="only this one, whole")
+            one.add_argument("number", nargs="?", type=_count, metavar="N",
+                help="only this one, whole")  # fmt: skip
         one.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -77,7 +78,7 @@ def _add_changes(what: Subparsers) -> None:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise ArgumentTypeError(f"{text!r} is no number of sessions: 1 or more")
+        raise ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
 
 

@@ -18,7 +18,7 @@ from refold.cli.out import answer, write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.here import unheeded
-from refold.config.load import canonical
+from refold.config.load import canonical, is_table, unsaid
 from refold.config.masking import clean, masks_of, shown
 from refold.config.paths import Paths, paths
 from refold.config.told import Told, told
@@ -81,8 +81,11 @@ def shown_settings(
 ) -> tuple[Setting, ...]:
     """Those of `keys`, or all, without secrets. Raises `BadInput` for a key that is none."""
     values = found.values
-    wanted = [name for key in keys for name in _named(key, values)] if keys else values
-    return tuple(_setting(key, values[key], found, masks) for key in wanted)
+    wanted = [each for key in keys for each in _named(key, values).items()]
+    shown = wanted if keys else values.items()
+    return tuple(
+        _setting(key, value, found, masks) for key, value in shown if value is not None
+    )
 
 
 async def in_words(
@@ -120,12 +123,13 @@ def _show(found: Told, places: Paths, asked: Namespace) -> int:
 
 
 def _get(found: Told, places: Paths, key: str) -> int:
-    values, masks = found.values, masks_of(os.environ, places)
-    names = _named(key, values)
-    if names != [canonical(key)]:
+    name, there = canonical(key), _named(key, found.values)
+    if name not in there:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
-    value = shown(names[0], msgspec.to_builtins(values[names[0]]), masks)
-    answer(value if isinstance(value, str) else value_in_toml(value))
+    masks = masks_of(os.environ, places)
+    value = shown(name, msgspec.to_builtins(there[name]), masks)
+    text = "" if value is None else value  # nobody set it, and there is no other
+    answer(text if isinstance(text, str) else value_in_toml(text))
     return _tell(found, masks)
 
 
@@ -139,6 +143,7 @@ def _change(file: File, found: Namespace) -> int:
     elif unset(file, found.key):
         write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
     else:
+        _named(found.key, told(file.folder, file.places, os.environ).values)  # is it one?
         sys.stderr.write(f"refold: {on_one_line(found.key)} is not set in {where}\n")
         return 1
     _tell_overridden(file, found.key)
@@ -162,15 +167,17 @@ def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
     return 0
 
 
-def _named(key: str, values: Mapping[str, object]) -> list[str]:
+def _named(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """The settings that `key` names: one, or those of a table."""
     wanted = canonical(key)
-    if wanted in values:
-        return [wanted]
-    if inside := [name for name in values if name.startswith(f"{wanted}.")]:
+    there = {**unsaid(wanted), **values}
+    if wanted in there:
+        return {wanted: there[wanted]}
+    inside = {name: each for name, each in there.items() if name.startswith(f"{wanted}.")}
+    if inside or is_table(wanted):
         return inside
-    tables = {name.rpartition(".")[0] for name in values} - {""}
-    near = get_close_matches(key, [*values, *tables], 1, 0.5)
+    tables = {name.rpartition(".")[0] for name in there} - {""}
+    near = get_close_matches(key, [*there, *tables], 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
     raise BadInput(f"there is no setting {on_one_line(key)!r}; {hint}")
 
@@ -179,8 +186,9 @@ def _setting(key: str, value: object, found: Told, masks: Masks) -> Setting:
     says = found.chain.get(key, ())
     adds = key.startswith("permissions.")
     written = [Say(_written(key, each.value, masks), each.where) for each in says]
-    default = () if adds else (Say(_written(key, _default(key), masks), "default"),)
-    return Setting(key, _written(key, value, masks), (*default, *written), adds)
+    default = None if adds else _default(key)
+    first = () if default is None else (Say(_written(key, default, masks), "default"),)
+    return Setting(key, _written(key, value, masks), (*first, *written), adds)
 
 
 def _default(key: str) -> object:
@@ -226,7 +234,7 @@ def _tell_overridden(file: File, key: str) -> None:
     says = found.chain.get(canonical(key), ())
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
-        if not last.place.startswith((str(file.path), f".refold/{file.path.name}")):
+        if not last.place.startswith(f"{file.called}:"):
             sys.stderr.write(f"refold: {on_one_line(last.where)} goes before it\n")
     _tell_unheeded(found)
     _tell(found, masks_of(os.environ, file.places))

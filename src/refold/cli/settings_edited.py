@@ -15,7 +15,7 @@ from refold.cli.confirming import somebody_is_here
 from refold.cli.out import write
 from refold.cli.terminal.editor import editor_of
 from refold.config.writing import File, put
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.place.private import write as keep
 from refold.views.escape import on_one_line
 
@@ -62,6 +62,8 @@ def run(file: File) -> int:
 def _command() -> list[str]:
     if found := editor_of(os.environ):
         return list(found)
+    if not somebody_is_here():  # who named a program may have named one that needs nobody
+        raise BadInput("nobody is here to edit it: say refold config set KEY VALUE")
     for name in _COMMON:
         if path := shutil.which(name):
             return [path]
@@ -72,7 +74,7 @@ def _keep(aside: Path, text: str) -> None:
     try:
         keep(aside, text)
     except OSError as error:
-        raise BadInput(f"{aside} cannot be written: {error.strerror or error}") from error
+        raise BadInput(f"{aside} cannot be written: {said_by(error)}") from error
 
 
 def _holds(aside: Path, text: str) -> bool:
@@ -85,7 +87,7 @@ def _in_editor(command: list[str]) -> None:
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
-        raise BadInput(f"{command[0]} cannot be run: {error}") from error
+        raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
     if code:
         raise BadInput(f"{command[0]} ended with exit code {code}; nothing was changed")
 
@@ -94,7 +96,7 @@ def _read(aside: Path) -> str:
     try:
         return aside.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{aside} cannot be read: {error}") from error
+        raise BadInput(f"{aside} cannot be read: {said_by(error)}") from error
 
 
 def _again() -> bool:

@@ -5,6 +5,7 @@ from argparse import Namespace
 
 from refold.cli import nodes
 from refold.cli.nodes import Found
+from refold.cli.out import signs
 from refold.cli.step import tell_step
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
@@ -57,7 +58,7 @@ def _session(meant: Found, *, as_json: bool) -> int:
     if as_json:
         nodes.tell(node_document(row))
     else:
-        nodes.show(node_lines(row, nodes.room(), signs=nodes.signs()))
+        nodes.show(node_lines(row, nodes.room(), signs=signs()))
     return nodes.damages(meant.node)
 
 

@@ -12,7 +12,7 @@ from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
 from refold.config.paths import paths
 from refold.errors import BadInput, ToolFailed
-from refold.hall.workspace import around
+from refold.hall.nearby import around
 from refold.prompts.repository import root_of
 from refold.skills.catalogue import Catalogue
 from refold.skills.skill import Skill

@@ -68,9 +68,11 @@ class Door:
         told.asked = self._desk.request
         self._id, self._session = id_, session
         self.patience = app.settings.limits.answer  # seconds
-        self._closed = self._leaving = False  # stdin has ended; we have to go
+        # Stdin has ended; we have to go; a turn was run.
+        self._closed = self._leaving = self._ran = False
         self._code, self._began = 0, 0.0
         self._why = ""  # we have to go
+        self._senseless = ""  # what was wrong with the first line that made no sense
         self._results: dict[int, Document] = {}  # by the seq of their turn's end
         self._news = anyio.Event()
 
@@ -160,19 +162,27 @@ class Door:
         self._news.set()
 
     async def _wrong(self, number: int, error: BadInput) -> None:
+        reason = f"line {number} of stdin: {error}"
+        self._senseless = self._senseless or reason
         said: Document = {"type": "error", "kind": "BadInput", "line": number}
-        await self._told.lines([said | {"reason": f"line {number} of stdin: {error}"}])
+        await self._told.lines([said | {"reason": reason}])
 
     async def _show(self, frames: AsyncIterable[Frame]) -> None:
         await self._told.follow(frames, self._session, self._result)
         self._news.set()
 
     async def _last_word(self) -> None:
-        """Whoever is sent away while no turn runs is told so."""
+        """Whoever is sent away while no turn runs, or had none for their slips, is told so."""
         if self._leaving and self._told.last != "result":
             how = "cancelled" if self._code == TIMED_OUT else "interrupted"
-            document = result(self._session.view, self._id, 0.0)
-            await self._told.end(document | {"outcome": how, "reason": self._why})
+            await self._end(how, self._why)
+        elif self._senseless and not self._ran:
+            self._code = EXIT_CODES["failed"]
+            await self._end("failed", self._senseless)
+
+    async def _end(self, how: str, why: str) -> None:
+        document = result(self._session.view, self._id, 0.0)
+        await self._told.end(document | {"outcome": how, "reason": why})
 
     def _heed(self, entry: Entry) -> None:
         match entry.event:
@@ -181,7 +191,7 @@ class Door:
             case TurnEnded():
                 view, seconds = self._session.view, entry.at - self._began
                 found = result(view, self._id, seconds if self._began else 0.0)
-                self._results[entry.seq] = found
+                self._results[entry.seq], self._ran = found, True
                 if not self._leaving:
                     self._code = EXIT_CODES[str(found["outcome"])]
             case _:

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-def occupy_closed() -> None:
-    """Let no file of ours get the number of a closed stream: programs would write there."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            with suppress(OSError):
-                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+def stand_in() -> None:
+    """For streams that were closed from the start, of which Python has none: words that have
+    ended, and an output that nobody reads."""
+    _occupy()
+    given = vars(sys)
+    if given["stdin"] is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if given["stdout"] is None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        sys.stdout = os.fdopen(writing, "w", encoding="utf-8")
 
 
 def never_failing(number: int) -> TextIO:
@@ -32,6 +35,16 @@ def never_failing(number: int) -> TextIO:
         errors="backslashreplace",
         line_buffering=True,
     )
+
+
+def _occupy() -> None:
+    """Let no file of ours get the number of a closed stream: programs would write there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with suppress(OSError):
+                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 class _Patient(FileIO):

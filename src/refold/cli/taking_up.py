@@ -26,8 +26,7 @@ from refold.values.rights import Mode
 from refold.views.escape import on_one_line
 
 _CALMED = (
-    "everything ran unasked in this session (bypass); it does not any more, unless --yolo "
-    "is given again"
+    "everything ran unasked in this session (bypass); it does not any more, unless {way}"
 )
 
 
@@ -51,19 +50,24 @@ def place_of(found: Namespace) -> Place:
         if newest is None:
             return Place(found.workspace or here())
         found.resume = newest.id
-    session = home.find(found.resume, Waiting())
+    session = home.named(found.resume, here(), Waiting())
     found.resume = session.id
-    stood = whereabouts(session.path)
+    return stands(session.path, here())
+
+
+def stands(session: Path, otherwise: Path) -> Place:
+    """Where a session works, by its journal; `otherwise`, where that is gone."""
+    stood = whereabouts(session)
     roots = tuple(Path(each) for each in stood.roots)
     gone = [str(each) for each in roots if not each.is_dir()]
     notices = [
         f"{on_one_line(each)} belonged to this session and is gone: it goes on without"
         for each in gone
     ]
-    directory = Path(stood.directory or here())
+    directory = Path(stood.directory or otherwise)
     if not directory.is_dir():
         said = on_one_line(str(directory))
-        directory = here()
+        directory = otherwise
         notices.insert(
             0, f"{said}, where this session worked, is gone: it goes on in {directory}"
         )
@@ -83,7 +87,7 @@ async def choose_again(
     if mode:
         await inbox.set_mode(mode)
     elif session.calmed:
-        _tell(_CALMED)
+        _tell(_CALMED.format(way="--yolo is given again"))
     if found.agent:
         from refold.agents.choosing import choose
 
@@ -95,24 +99,10 @@ async def choose_again(
         _tell(notice)
 
 
-def same_place(app: App, id_: str) -> None:
-    """Raises `BadInput` where the session `id_` does not work where `app` does."""
-    stood = whereabouts(app.home.path(id_))
-    if os.path.realpath(stood.directory or app.directory) == app.directory:
-        if set(stood.roots) == set(app.workspace.roots[1:]):
-            return
-        where = f"in {', '.join((app.directory, *stood.roots))}"
-    else:
-        where = f"in {stood.directory}"
-    raise BadInput(
-        f"{id_} works {on_one_line(where)}, and this terminal elsewhere: leave, and say "
-        f"refold -r {id_}"
-    )
-
-
 async def mended(app: App, session: Session) -> tuple[str, ...]:
     """The same for a session that a terminal goes over to, with what is to be told."""
-    calmed = _CALMED if session.calmed else ""
+    way = "/approval off says so again"
+    calmed = _CALMED.format(way=way) if session.calmed else ""
     return tuple(filter(None, (calmed, await _with_a_model(app, session))))
 
 

@@ -20,8 +20,6 @@ from refold.journal.frame import Frame
 from refold.session.session import Session
 from refold.tools.builtin import builtin
 from refold.values.clean import clean
-from refold.views.calls import label
-from refold.views.cells import cut
 from refold.views.closing import warnings
 from refold.views.result import EXIT_CODES, result
 from refold.views.stream import (
@@ -165,6 +163,9 @@ def _tell_denials(view: View) -> None:
     turn = view.turn
     if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
         return
+    from refold.views.calls import label
+    from refold.views.cells import cut
+
     tools = {tool.spec.name: tool for tool in builtin()}
     for denied in turn.denials[:_DENIALS]:
         said = cut(label(denied.call, tools.get(denied.call.name)), _WIDEST)

@@ -4,6 +4,7 @@ import time
 from argparse import Namespace
 
 from refold.cli import nodes
+from refold.cli.out import signs
 from refold.cli.subparsers import Subparsers
 from refold.views.tree import rows, tree_document, tree_lines
 
@@ -21,7 +22,5 @@ def run(found: Namespace) -> int:
     if found.json:
         nodes.tell({"type": "tree", **tree_document(root, every_leaf=found.leaves)})
     else:
-        nodes.show(
-            tree_lines(root, nodes.room(), every_leaf=found.leaves, signs=nodes.signs())
-        )
+        nodes.show(tree_lines(root, nodes.room(), every_leaf=found.leaves, signs=signs()))
     return nodes.damages(node)

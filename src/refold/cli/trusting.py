@@ -35,6 +35,22 @@ class Offer(Struct, frozen=True):
         told = f"What {folder} tells the model:"
         return (*found, told, *(f"  {line}" for line in named(self.texts)))
 
+    def shown(self) -> tuple[str, ...]:
+        """The same, as it stands before the question."""
+        lines = tuple(f"  {line}" for line in self.lines())
+        if not self.settings:
+            return lines
+        since = ", changed since you saw them" if self.state == "changed" else ""
+        return (f"Settings of this folder{since}:", "", *lines)
+
+    @property
+    def question(self) -> str:
+        if not self.settings:
+            return "Trust this folder? What it tells the model counts from then on."
+        if not self.texts.found:
+            return "Trust these settings? They count until they change."
+        return "Trust these? The settings count until they change."
+
     def take(self, folders: Folders) -> tuple[str, ...]:
         """A person said yes. Sentences about what counts now."""
         said = list[str]()

@@ -95,15 +95,16 @@ def _app(found: Namespace, folder: Path) -> App:
         "permission_mode": "default",
         "budget.dollars": found.max_budget_usd,
     }
-    settings = load_here(folder, places, os.environ, flags).settings
+    here = load_here(folder, places, os.environ, flags)
     wishes = Wishes(
         directory=folder,
         model=found.model or "",
         attended=False,
         script=Path(found.script).expanduser().absolute() if found.script else None,
         schema=SCHEMA,
+        given=here.given,
     )
-    return App(settings, places, os.environ, wishes)
+    return App(here.settings, places, os.environ, wishes)
 
 
 async def _turn(session: Session, words: str, seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`--worktree`: a session that works in a git working tree of its own.
+"""`--worktree` and `/worktree`: a session that works in a git working tree of its own.
 
 It is made beside the repository, on a branch of its own that begins at the commit which is
 checked out. One that was made here and holds nothing new at the end is taken away again;
@@ -26,40 +26,71 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _BRANCH = "refold/{name}"
 
 
+class Inside(Struct, frozen=True):
+    """Where in a working tree a session works, and does what lies there count?"""
+
+    directory: str
+    branch: str
+    trusted: bool
+
+
 class _Begun(Struct, frozen=True):
     trees: Worktrees
     tree: Tree
     ours: bool  # was it made here?
 
 
+class WorkingTrees:
+    """Those that a person asked for in one start. Not to be used in an event loop."""
+
+    def __init__(self) -> None:
+        self._begun = dict[str, _Begun]()
+
+    def begin(self, name: str, directory: str, said: str) -> Inside:
+        """Have a tree of this name beside the repository of `directory`.
+
+        Raises `BadInput`, which begins with what was `said`, where there can be none.
+        """
+        begun, inside = _begin(name, os.path.realpath(directory), said)
+        tree = begun.tree
+        self._begun.setdefault(tree.directory, begun)
+        return Inside(inside, tree.branch, _trusted(inside, os.path.realpath(directory)))
+
+    def leave(self) -> None:
+        """Take away those that hold nothing new, and say what became of each."""
+        while self._begun:
+            _, begun = self._begun.popitem()
+            _leave(begun)
+
+
 @contextmanager
-def in_a_worktree(found: Namespace) -> Generator[None]:
+def in_a_worktree(found: Namespace) -> Generator[WorkingTrees]:
     """Make the working tree that the command line asks for, and have the session work in it.
 
     Raises `BadInput` where there can be none. Not to be called in an event loop.
     """
-    if found.worktree is None:
-        yield
-        return
-    if found.resume is not None or found.continue_:
-        raise BadInput(
-            "--worktree begins a session in a place of its own: it does not go with -c or -r"
+    trees = WorkingTrees()
+    if found.worktree is not None:
+        if found.resume is not None or found.continue_:
+            raise BadInput(
+                "--worktree begins a session in a place of its own: it does not go with "
+                "-c or -r"
+            )
+        inside = trees.begin(found.worktree, str(here()), "--worktree")
+        found.workspace = Path(inside.directory)
+        found.trust = found.trust or inside.trusted
+        sys.stderr.write(
+            f"refold: works in {inside.directory}, on the branch {inside.branch}\n"
         )
-    begun, inside = _begin(found.worktree)
-    found.workspace = Path(inside)
-    found.trust = found.trust or _trusted(inside)
-    tree = begun.tree
-    sys.stderr.write(f"refold: works in {inside}, on the branch {tree.branch}\n")
     try:
-        yield
+        yield trees
     finally:
-        _leave(begun)
+        trees.leave()
 
 
-def _begin(name: str) -> tuple[_Begun, str]:
-    directory = os.path.realpath(here())
+def _begin(name: str, directory: str, said: str) -> tuple[_Begun, str]:
     root = root_of(directory)
-    named = _named(name) or time.strftime("%Y%m%d-%H%M%S")
+    named = _named(name, said) or time.strftime("%Y%m%d-%H%M%S")
     place = Path(os.path.dirname(root), f"{os.path.basename(root)}-{named}")
     trees = Worktrees(place.parent, os.environ, directory)
     try:
@@ -68,23 +99,24 @@ def _begin(name: str) -> tuple[_Begun, str]:
         ours = not os.path.lexists(place)
         if not ours and not _is_of(place, root):
             raise BadInput(
-                f"--worktree: {place} is there already, and no working tree of {root}: "
+                f"{said}: {place} is there already, and no working tree of {root}: "
                 "choose another name"
             )
         inside = trees.inside(tree)
         anyio.run(trees.make, tree, inside)
     except ToolFailed as error:
-        raise BadInput(f"--worktree: {_for_a_person(str(error))}") from error
+        raise BadInput(f"{said}: {_for_a_person(str(error))}") from error
     except OSError as error:
-        raise BadInput(f"--worktree: {place} cannot be made: {error.strerror}") from error
+        raise BadInput(f"{said}: {place} cannot be made: {error.strerror}") from error
     return _Begun(trees, tree, ours), inside
 
 
-def _named(name: str) -> str:
+def _named(name: str, said: str) -> str:
     if name and (not _NAME.fullmatch(name) or ".." in name or name.endswith(".lock")):
+        hint = " (a first message stands before the flag, or behind --)"
         raise BadInput(
-            f"--worktree {name!r} is no name for a working tree: letters, digits, '.', '_' "
-            "and '-' (a first message stands before the flag, or behind --)"
+            f"{said} {name!r} is no name for a working tree: letters, digits, '.', '_' "
+            f"and '-'{hint if said.startswith('--') else ''}"
         )
     return name
 
@@ -112,7 +144,7 @@ def _words(file: str) -> str:
         return ""
 
 
-def _trusted(inside: str) -> bool:
+def _trusted(inside: str, directory: str) -> bool:
     """Does what lies there count, because all of it lies in a trusted folder, too?
 
     A setting that is not, byte for byte, the one that was trusted is not.
@@ -122,8 +154,7 @@ def _trusted(inside: str) -> bool:
     from refold.config.project import project
 
     places = paths(os.environ)
-    folders, directory = Folders(places.folders), os.path.realpath(here())
-    root = root_of(directory)
+    folders, root = Folders(places.folders), root_of(directory)
     if folders.trusted_above(directory, root) != root:
         return False
     there, shown = (project(Path(each), places.settings) for each in (inside, directory))

@@ -6,7 +6,7 @@ Which key is used where there are several is `keys`' business.
 import re
 from pathlib import Path
 
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.place.private import alone, write
 
 
@@ -49,7 +49,7 @@ def _text(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the keys in {file} cannot be read: {error}") from error
+        raise BadInput(f"the keys in {file} cannot be read: {said_by(error)}") from error
 
 
 def _parsed(file: Path, text: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
                 after = "".join(f"{quoted(n)} = {quoted(v)}\n" for n, v in wished.items())
             write(file, after)
     except OSError as error:
-        raise BadInput(f"the keys in {file} cannot be written: {error}") from error
+        raise BadInput(f"the keys in {file} cannot be written: {said_by(error)}") from error
     return there
 
 

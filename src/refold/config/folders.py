@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from refold.config.layers import Layer, Origin
 from refold.config.project import Project
 from refold.config.written import as_toml
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.permissions.rules import parse
 from refold.place.private import alone, write
 from refold.values.below import below
@@ -148,7 +148,7 @@ class Folders:
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{self._file} cannot be read: {error}") from error
+            raise BadInput(f"{self._file} cannot be read: {said_by(error)}") from error
         import tomllib  # only who has a file pays for it
 
         try:
@@ -174,7 +174,7 @@ class Folders:
                     del folders[folder]
                 write(self._file, as_toml({**document, "folders": folders}))
         except OSError as error:
-            raise BadInput(f"{self._file} cannot be written: {error}") from error
+            raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error
 
 
 def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:

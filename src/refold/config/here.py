@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from refold.config.folders import Folders, State
+from refold.config.given import given_in
 from refold.config.layers import MANAGED
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
@@ -18,6 +19,7 @@ from refold.config.settings import Settings
 from refold.config.texts import Texts, texts
 from refold.errors import BadInput
 from refold.values.below import below
+from refold.values.given import Given
 from refold.views.escape import on_one_line
 
 
@@ -35,6 +37,11 @@ class Here(NamedTuple):
     @property
     def settings(self) -> Settings:
         return self.loaded.settings
+
+    @property
+    def given(self) -> Given:
+        """What only flags say."""
+        return given_in(self.loaded)
 
     @property
     def unheeded(self) -> str:

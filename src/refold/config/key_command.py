@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.session.secrets import Masks
 
 LONGEST = 30.0  # seconds; a person may have to unlock something
@@ -34,7 +34,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], within: float = LONG
             start_new_session=True,  # no terminal to ask on, and a group to end
         )
     except OSError as error:
-        why = error.strerror or str(error)
+        why = said_by(error)
         raise BadInput(f"the key_command {program!r} cannot be run: {why}") from error
     with started:
         try:

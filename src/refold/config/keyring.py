@@ -71,7 +71,10 @@ def _asked(ask: Callable[[_Keyring], T], within: float) -> T:
         except ImportError as error:
             failed.append(f"the package `keyring` cannot be loaded ({error}): install it")
         except Exception as error:  # whatever the program behind it raises
-            said = " ".join(str(error).split()) or type(error).__name__
+            kind = type(error).__name__
+            said = " ".join(str(error).split()) or kind
+            if kind == "NoKeyringError":  # it explains at length how to write a keyring
+                said = "this machine has none that can be opened from here"
             failed.append(f"the keyring cannot be used: {said}")
 
     thread = Thread(target=work, name="keyring", daemon=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 
 MANAGED = Path("/etc/refold/config.toml")  # of whoever looks after the machine
 COMMAND_LINE = "command line"
@@ -84,7 +84,7 @@ def text_of(file: Path) -> str:
         ) from error
     except OSError as error:
         raise BadInput(
-            f"the settings in {file} cannot be read: {error.strerror or error}"
+            f"the settings in {file} cannot be read: {said_by(error)}"
         ) from error
 
 

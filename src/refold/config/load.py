@@ -9,7 +9,6 @@ they do.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -103,7 +102,7 @@ def combined(layers: Iterable[Layer]) -> Loaded:
 def settled(layer: Layer) -> Layer:
     """Each setting of a layer, checked. Raises `BadInput`; for unknown tables, too."""
     for given, found in layer:
-        if found.value == {} and _is_table(canonical(given)):
+        if found.value == {} and is_table(canonical(given)):
             continue
         key, counts = checked(given, found)
         if key.startswith(_RULES):
@@ -149,6 +148,14 @@ def canonical(given: str) -> str:
     return joined(*parts)
 
 
+def unsaid(key: str) -> dict[str, object]:
+    """What holds for the provider, price or program of this key if nothing is said of it."""
+    parts = parts_of(key)
+    if len(parts) < 2 or parts[0] not in _TABLES:
+        return {}
+    return flat(_TABLES[parts[0]](), f"{joined(*parts[:2])}.")
+
+
 def within(key: str) -> tuple[type[Struct], str]:
     """The table that says what `key` may be, and what it is called there."""
     parts = parts_of(key) or [key]
@@ -157,7 +164,7 @@ def within(key: str) -> tuple[type[Struct], str]:
     return Settings, key
 
 
-def _is_table(key: str) -> bool:
+def is_table(key: str) -> bool:
     """May it stand there with nothing in it?"""
     if key in _TABLES or (key.partition(".")[0] in _TABLES and len(parts_of(key)) == 2):
         return True
@@ -172,6 +179,8 @@ def _check(key: str, found: Origin, given: str) -> None:
     known = flat(whole())
     if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
         tables = {name.rpartition(".")[0] for name in known if found.value == {}}
+        from difflib import get_close_matches
+
         near = get_close_matches(asked, tables or [*_SYNONYMS, *known], 1, 0.5)
         if near and found.origin.startswith(VARIABLE):
             near = ["REFOLD_" + near[0].upper().replace(".", "__")]

@@ -14,6 +14,7 @@ from refold.values.effort import Effort
 from refold.values.rights import Mode
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
+InARow: TypeAlias = Annotated[int, Meta(ge=0, le=50)]
 AtLeast1: TypeAlias = Annotated[int, Meta(ge=1)]
 AtLeast1000: TypeAlias = Annotated[int, Meta(ge=1_000)]
 Word: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -56,10 +57,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     continuations: AtLeast0 = 3  # times in a row that a cut-off answer is continued
     corrections: AtLeast0 = 3  # times that an answer without the asked shape goes back
     summary: bool = True  # the last answer of a turn that runs out of them sums it up
-    repeats: AtLeast0 = 3  # the same call with the same result, before a nudge; 0: never
-    alternations: AtLeast0 = 3  # two calls in turn, as A-B-A-B, so often; 0: never
-    searches: AtLeast0 = 3  # web searches in a row, before a nudge; 0: never
-    errors: AtLeast0 = 4  # the same error in a row, before the turn ends; 0: never
+    repeats: InARow = 3  # the same call with the same result, before a nudge; 0: never
+    alternations: InARow = 3  # two calls in turn, as A-B-A-B, so often; 0: never
+    searches: InARow = 3  # web searches in a row, before a nudge; 0: never
+    errors: InARow = 4  # the same error in a row, before the turn ends; 0: never
     refusals: AtLeast1 = 3  # answers in a row whose every call was refused
     result: AtLeast1000 = 30_000  # characters of one result that the model sees
     output: AtLeast0 = 0  # tokens of one answer; 0: the provider's default

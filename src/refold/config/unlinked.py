@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 
 LARGEST = 64 * 1024  # bytes; settings are short, and a person has to read them
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -47,7 +47,7 @@ def small_file(path: str) -> bytes:
     try:
         opened = os.open(path, _LOOK & ~os.O_NOFOLLOW)
     except OSError as error:
-        raise _unread(path, error.strerror or str(error)) from error
+        raise _unread(path, said_by(error)) from error
     try:
         return _whole(opened, path)
     finally:
@@ -64,8 +64,7 @@ def _opened(name: str, where: int | None, called: str) -> int:
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        why = _special(name, where) or error.strerror or str(error)
-        raise _unread(called, why) from error
+        raise _unread(called, _special(name, where) or said_by(error)) from error
 
 
 def _content(
@@ -76,8 +75,7 @@ def _content(
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        why = _special(name, where) or error.strerror or str(error)
-        raise _unread(called, why) from error
+        raise _unread(called, _special(name, where) or said_by(error)) from error
     try:
         if skip(os.fstat(opened)):
             raise _Nothing
@@ -95,7 +93,7 @@ def _whole(opened: int, called: str) -> bytes:
             pieces.append(piece)
             left -= len(piece)
     except OSError as error:
-        raise _unread(called, error.strerror or str(error)) from error
+        raise _unread(called, said_by(error)) from error
     if not left:
         raise _unread(called, f"it is larger than {LARGEST // 1024} KiB")
     return b"".join(pieces)

@@ -27,7 +27,7 @@ from refold.config.load import canonical, combined, flat, settled
 from refold.config.paths import Paths
 from refold.config.project import DIRECTORY, allowed, project, read
 from refold.config.statements import Names, statements
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.place.private import alone, write
 
 Whose: TypeAlias = Literal["user", "project", "project-local"]
@@ -42,13 +42,17 @@ class File(Struct, frozen=True):
     folder: Path
     places: Paths
 
+    @property
+    def called(self) -> str:
+        """As it is called where it is said what comes from it."""
+        return str(self.path) if self.whose == "user" else f"{DIRECTORY}/{self.path.name}"
+
     def check(self, text: str) -> None:
         """Raises `BadInput` for the first thing that is wrong in `text`."""
         if self.whose == "user":
-            combined([from_text(text, str(self.path), f"user {self.path}")])
+            combined([from_text(text, self.called, f"user {self.path}")])
         else:
-            name = f"{DIRECTORY}/{self.path.name}"
-            read(name, self.whose, text.encode())
+            read(self.called, self.whose, text.encode())
 
     def text(self) -> str:
         """What stands in it; "" where it is not there. Raises `BadInput`."""
@@ -115,9 +119,7 @@ def _alone(file: File) -> Generator[None]:
         with alone(file.places.settings):
             yield
     except OSError as error:
-        raise BadInput(
-            f"{file.path} cannot be written: {error.strerror or error}"
-        ) from error
+        raise BadInput(f"{file.path} cannot be written: {said_by(error)}") from error
 
 
 def _write(file: File, text: str) -> None:

@@ -22,7 +22,6 @@ from refold.engine.decide import (
 )
 from refold.engine.saving import save_if_changed
 from refold.engine.spending import draw, estimate
-from refold.engine.summing import shrink
 from refold.engine.world import Record, World
 from refold.journal.events import Asked, Rejected, TakenUp, TurnEnded
 from refold.journal.fold import View
@@ -41,6 +40,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
         case Reject(notes):
             await record(Rejected(notes), by=by)
         case Shrink() as action:
+            from refold.engine.summing import shrink  # most sessions end before
+
             await shrink(action, world, record, by)
         case Wait():
             await record.news(after=record.view.seq)

@@ -25,13 +25,14 @@ from refold.errors import BadInput
 from refold.hall.briefing import Briefing, Ground
 from refold.hall.kin import Kin, Site
 from refold.hall.models import Models
+from refold.hall.nearby import around
 from refold.hall.outfit import Outfit, agent_of, model_of
 from refold.hall.policies import policies
 from refold.hall.supplies import Around, Hall
 from refold.hall.wishes import Wishes
-from refold.hall.workspace import Where, Workspace, around, check_tools
+from refold.hall.workspace import Where, Workspace, check_tools
 from refold.journal.fold import View
-from refold.journal.home import Home
+from refold.journal.home import LAST, Home
 from refold.journal.store import MemoryStore, Store
 from refold.memory.pending import Pending
 from refold.memory.project import kept_in, project_of, written
@@ -43,21 +44,27 @@ from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.skills.catalogue import Catalogue
 from refold.skills.places import Around as SkillsAround
-from refold.skills.shortcuts import Shortcuts
 from refold.tools.builtin import builtin
+from refold.tools.contract import Tool
 from refold.values.level import Tell
 from refold.values.rights import Mode
 
 if TYPE_CHECKING:
     from refold.hall.remembering import Remembering
     from refold.journal.forking import Fork
+    from refold.skills.shortcuts import Shortcuts
 
 
 class App:
     """Open sessions with `start` and `resume`; leave with `aclose`."""
 
     def __init__(
-        self, settings: Settings, paths: Paths, environ: Mapping[str, str], wishes: Wishes
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        wishes: Wishes,
+        before: Models | None = None,  # of another place, if one comes from there
     ) -> None:
         if not wishes.keep:  # then nothing is left behind, not in the log either
             settings = replace(settings, log="off")
@@ -66,7 +73,7 @@ class App:
         self.directory = os.path.realpath(wishes.directory)
         self.home = Home(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
-        self.models = Models(settings, paths, environ, keys, wishes)
+        self.models = Models(settings, paths, environ, keys, wishes, before)
         self.tools = builtin() if wishes.tools is None else wishes.tools
         where = Where(wishes.directory, wishes.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
@@ -93,11 +100,13 @@ class App:
     @cached_property
     def agents(self) -> Registry:
         """Those that may work here, as they work under these settings."""
-        known = frozenset(tool.spec.name for tool in (*builtin(), *self.tools))
+        known = partial(_names, (*builtin(), *self.tools))
         return registry(self._around, known, settled(self.settings))
 
-    def shortcuts(self, taken: Collection[str]) -> Shortcuts:
+    def shortcuts(self, taken: Collection[str]) -> "Shortcuts":
         """What `/name words` stands for here; `taken` are the names of commands."""
+        from refold.skills.shortcuts import Shortcuts
+
         return Shortcuts(self.skills, self._around, taken)
 
     @cached_property
@@ -146,13 +155,7 @@ class App:
 
     def newest(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
-        found = self.home.newest_of(self.wishes.directory)
-        if found is None:
-            raise BadInput(
-                f"no session was started in {self.wishes.directory} yet: "
-                "start one without -c, or name one with -r ID (refold sessions list)"
-            )
-        return found.id
+        return self.home.named(LAST, self.wishes.directory).id
 
     def model_of(self, view: View) -> str:
         """The model of the next turn: chosen, or as before, or what the settings say."""
@@ -205,8 +208,7 @@ class App:
     @property
     def learns(self) -> bool:
         """Are notes made of what is said here?"""
-        kept = self.settings.memory and self.wishes.keep
-        return kept and not self.models.scripted
+        return self.settings.memory and self.wishes.keep and not self.models.scripted
 
     def put_down(self, session: str) -> None:
         """Notes are to be made of this session when it has been left."""
@@ -235,9 +237,9 @@ class App:
         return Kin(self._hall, here, Site(self.paths, self.environ, store, self._rate))
 
     async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
-        settings = self.settings
+        settings, given = self.settings, self.wishes.given
         manners = Manners(
-            settings.permission_mode, settings.limits.question, settings.memory
+            settings.permission_mode, settings.limits.question, settings.memory, given
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._kin(store).open(id_, snapshots, manners)
@@ -250,6 +252,10 @@ class App:
             unread=self.workspace.files.unread,
         )
         return Briefing(self.settings, self.paths, self.environ, ground)
+
+
+def _names(tools: Sequence[Tool]) -> frozenset[str]:
+    return frozenset(tool.spec.name for tool in tools)
 
 
 def _forgetful() -> Callable[[str], Store]:

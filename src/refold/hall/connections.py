@@ -92,6 +92,10 @@ class Connections:
         shelf = Shelf(default_directory(self._environ))
         return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
 
+    def go_on_after(self, before: "Connections") -> None:
+        """A script goes on where those had come to in it."""
+        self._open |= {n: each for n, each in before._open.items() if n.startswith(SCRIPT)}
+
     async def aclose(self) -> None:
         while self._closing:
             await self._closing.pop().aclose()

@@ -5,7 +5,6 @@ is reached says `connections`.
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -86,6 +85,7 @@ class Models:
         environ: Mapping[str, str],
         keys: Mapping[str, str],
         asked: Asked,
+        before: "Models | None" = None,
     ) -> None:
         self._settings, self._environ = settings, environ
         self._asked = asked
@@ -98,8 +98,11 @@ class Models:
         self._talking: dict[tuple[str, Acting], Provider] = {}
         self._fixed: Provider | None = asked.provider
         self._tape: Tape | None = None
-        if asked.record or asked.replay:
-            self._take_out_the_cassette(asked.record, asked.replay)
+        if before is not None:  # a script and a cassette are of one start of refold
+            self._fixed, self._tape = before._fixed, before._tape
+            self.connections.go_on_after(before.connections)
+        elif asked.record or asked.replay:
+            self._fixed, self._tape = _from_cassettes(asked, self.masks)
         self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
         self._fallback = tuple(map(self.full, settings.fallback))
 
@@ -214,15 +217,6 @@ class Models:
     async def aclose(self) -> None:
         await self.connections.aclose()
 
-    def _take_out_the_cassette(self, record: "Path | None", replay: "Path | None") -> None:
-        from refold.provider.cassette import Replaying, Tape
-
-        mask = self.masks.mask
-        if replay is not None:
-            self._fixed = Replaying(replay, NOT_REPLAYED, mask)
-        if record is not None:
-            self._tape = Tape(record, mask)
-
     def _in_words(self, name: str, found: Provider, acting: Acting) -> Provider:
         # A cassette holds what was asked above; an embedded model has a way of its own.
         if self._asked.replay is not None:
@@ -253,6 +247,8 @@ class Models:
         """What a name without a provider may be: a role, or a model that somebody has."""
         if "/" in name:
             return []
+        from difflib import get_close_matches
+
         from refold.provider.prices import find
 
         known = [spec for spec in self.connections.known if find(spec.name, name)]
@@ -279,6 +275,16 @@ class Models:
 
     def _moved(self, spec: ProviderSpec) -> bool:
         return catalog.moved(spec, self._environ)
+
+
+def _from_cassettes(asked: Asked, masks: Masks) -> "tuple[Provider | None, Tape | None]":
+    """Who answers instead of a model, and what is written along."""
+    from refold.provider.cassette import Replaying, Tape
+
+    fixed = asked.provider
+    if asked.replay is not None:
+        fixed = Replaying(asked.replay, NOT_REPLAYED, masks.mask)
+    return fixed, Tape(asked.record, masks.mask) if asked.record is not None else None
 
 
 def _in_text(found: Provider) -> Provider:

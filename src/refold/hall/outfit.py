@@ -4,6 +4,7 @@ Made for one session when it is opened: what lies in folders is looked up once t
 that the front of what is sent stays as it is.
 """
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from msgspec import Raw
@@ -75,34 +76,38 @@ class Outfit:
         told = self._told(now, traits, view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
         unused = unused_preset(now, preset if preset != Settings().preset else "")
-        since = self._new(view, self._world(view)) if self._since is None else self._since
+        since = self._since
+        if since is None:
+            since = self._new(view, lambda: self._world(view))
         return (*told, *filter(None, (gone, unused, since)))
 
     def __call__(self, view: View) -> World:
         world = self._world(view)
         if self._since is None:  # the model is about to be told, and then nothing is new
-            self._since = self._new(view, world)
+            self._since = self._new(view, lambda: world)
         self._children.at(world)
         if self._around.python is not None:
             self._around.python.at(world, self._agent(view))
         return world
 
-    def _new(self, view: View, world: World) -> str:
-        """What is not as it was when this session was left, in a sentence.
-
-        Another model or agent, somebody chose; the day and the notes are always others.
-        """
+    def _new(self, view: View, world: Callable[[], World]) -> str:
+        """What is not as it was when this session was left, in a sentence."""
         before, version = view.talk.briefed, view.about.before
         found = [f"refold {version}, now {view.about.refold}"] if version else []
-        now = world.briefing()
-        if before != Briefed() and (before.agent, before.model) == (now.agent, now.model):
-            asking = {t.spec.name for t in self._hall.tools if t.effect is Effect.ASK}
-            told = [
-                replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
-                for each in (before, now)
-            ]
-            found += differs(told[0], told[1], only=_LASTING)
+        if before != Briefed():  # a world takes long to make, and a start waits for it
+            found += self._changed(before, world().briefing())
         return SINCE.format(what="; ".join(found)) if found else ""
+
+    def _changed(self, before: Briefed, now: Briefed) -> Sequence[str]:
+        """Another model or agent, somebody chose; the day and the notes are always others."""
+        if (before.agent, before.model) != (now.agent, now.model):
+            return ()
+        asking = {t.spec.name for t in self._hall.tools if t.effect is Effect.ASK}
+        told = [
+            replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
+            for each in (before, now)
+        ]
+        return differs(told[0], told[1], only=_LASTING)
 
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._hall.agents)

@@ -139,7 +139,7 @@ class Remembering:
         """
         entries = await anyio.to_thread.run_sync(self.entries, session)
         since = 0 if again else record.view.about.distilled
-        heard = heard_in(entries, since)
+        heard = heard_in(entries, since, self._is_of_here)
         if not heard:
             return Learned(session, why="nothing new was said")
         if not _answers(entries, 0):
@@ -206,6 +206,11 @@ class Remembering:
 
     def holds_secret(self, text: str) -> bool:
         return bool(_PASSWORD.search(text)) or MASK in self._masks.mask(text.encode())
+
+    def _is_of_here(self, directory: str) -> bool:
+        """Is what was said there about this project? A working tree may be gone again."""
+        gone = not os.path.isdir(directory)
+        return gone or project_of(directory) == self.memory.project
 
     def _text(self, whose: str) -> str:
         with suppress(BadInput):  # a session goes on without
@@ -297,18 +302,22 @@ class Notebook:
         return Note(place, text, old.whose if old else whose, before, origin)
 
 
-def heard_in(entries: Iterable[Entry], after: int) -> tuple[Heard, ...]:
+def heard_in(
+    entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
+) -> tuple[Heard, ...]:
     """What the person said after that event, as far as the words are their own.
 
     Answers to questions count; the text of a template, and of a plan that they approved,
-    does not.
+    does not. What was said while the session worked elsewhere is not `here`.
     """
     found: list[Heard] = []
-    private = False
+    private, elsewhere = False, False
     for entry in entries:
         if isinstance(entry.event, SessionStarted | SessionResumed):
             private = entry.event.unremembered
-        elif entry.seq > after and not private:
+            if entry.event.directory:
+                elsewhere = not here(entry.event.directory)
+        elif entry.seq > after and not (private or elsewhere):
             match entry.event:
                 case Said(words, "person", typed=typed):
                     wrote = words if typed is None else typed

@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 from refold.provider.port import Provider
 from refold.rlm.below import Beginning
 from refold.tools.contract import Tool
+from refold.values.given import NOTHING, Given
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     schema: Raw | None = None  # JSON Schema that final answers have to match
     keep: bool = True  # false: the journal ends with the process
     notices: tuple[str, ...] = ()  # what else a person has to be told at the start
+    given: Given = NOTHING  # what of the settings only this start was told
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     house: Mapping[str, object] = {}  # what those tools ask for by name

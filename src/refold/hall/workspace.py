@@ -6,7 +6,6 @@ facts that calls are judged by. What is judged how is the business of `permissio
 
 import os
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Thread
@@ -29,8 +28,7 @@ from refold.place.limits import Limits
 from refold.place.port import Commands, Files, Real, Snapshots
 from refold.place.reaper import reap_strays
 from refold.place.sandbox import Wish, find, remove_strays
-from refold.prompts.repository import root_of
-from refold.skills.places import Around, shipped
+from refold.skills.places import shipped
 from refold.tools.contract import Tool
 
 _MIB = 1024 * 1024
@@ -190,6 +188,8 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     for rule in rules:
         known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
         if not known and not is_elsewhere(rule.tool):
+            from difflib import get_close_matches
+
             near = get_close_matches(rule.tool.lower(), here, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
@@ -201,20 +201,6 @@ def checkpoints(
     """Where the files of these directories are kept for this session."""
     ours = (paths.config, paths.data, paths.state)
     return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
-
-
-def around(
-    directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
-) -> Around:
-    """What skills and templates are looked for around; `trusted` is a folder, or ""."""
-    real = os.path.realpath(directory)
-    return Around(
-        directory=real,
-        repository=root_of(real),
-        home=home(environ),
-        config=os.path.realpath(paths.config),
-        trusted=trusted,
-    )
 
 
 def _hide(rules: Sequence[Rule]) -> bool:

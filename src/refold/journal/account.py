@@ -37,11 +37,12 @@ class Account(Struct, frozen=True):
 
 def apply(account: Account, entry: Entry) -> Account:
     match entry.event:
-        case ModelAnswered(message, usage, model=model, cost=cost, partial=partial):
+        case ModelAnswered() as answer:
             return replace(
-                _paid(account, model, usage, cost),
-                last=account.last if partial else usage,  # a stopped one tells nothing
-                calls=account.calls + len(message.calls),
+                _paid(account, answer.model, answer.usage, answer.cost),
+                # A stopped one tells nothing.
+                last=account.last if answer.partial else answer.usage,
+                calls=account.calls + len(answer.message.calls),
             )
         case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
             return _paid(account, model, usage, cost)

@@ -84,12 +84,11 @@ def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes
 def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
     """Follow the chain on from `head`. Raises `Corrupt` at the first bad line."""
     for line in lines:
-        rest = line[_START:]
-        h = _chained(head.h, rest)
-        if line[:_START] != start_of(h):
+        h = _chained(head.h, line[_START:])
+        if not line.startswith(start_of(h)):
             raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
         try:
-            found = _LINE.decode(b"{" + rest)
+            found = _LINE.decode(line)  # no copy of it: its data may be kept as it is here
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(head.seq + 1, "it is no line of a journal") from error
         head = Head(head.seq + 1, h)

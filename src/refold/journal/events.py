@@ -35,6 +35,7 @@ from refold.journal.money import BudgetSet, Reserved, Settled, StepsSet
 from refold.journal.naming import Renamed, Tagged, Titled
 from refold.values.control import Control, Shorter
 from refold.values.effort import Effort
+from refold.values.given import NOTHING, Given
 from refold.values.messages import Image, Message
 from refold.values.outcome import Outcome
 from refold.values.rights import Mode, Verdict
@@ -51,6 +52,7 @@ class SessionStarted(Struct, frozen=True):
     id: str = ""  # the session's own, as providers are told it
     unremembered: bool = False  # nothing said from here on becomes a note
     roots: tuple[str, ...] = ()  # what else belongs to its workspace, links followed
+    given: Given = NOTHING  # rules and bounds of its command line, until it is left
 
 
 class SessionResumed(Struct, frozen=True):
@@ -62,6 +64,7 @@ class SessionResumed(Struct, frozen=True):
     roots: tuple[str, ...] | None = (
         None  # the other directories from here on; null: as before
     )
+    given: Given = NOTHING  # rules and bounds of the command line, instead of those before
 
 
 class Mended(Struct, frozen=True):

@@ -18,6 +18,7 @@ from refold.journal import codec, lines
 from refold.journal.events import SessionStarted
 from refold.journal.family import CHILD
 from refold.journal.file import FileStore
+from refold.journal.naming import LAST
 from refold.journal.seen import seen, stamp_of
 from refold.journal.whereabouts import whereabouts
 from refold.journal.writers import Writers
@@ -96,6 +97,20 @@ class Home:
                 silent = silent or id_
         return self._session(silent) if silent else None
 
+    def named(
+        self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
+    ) -> Session:
+        """What a person in `directory` means by `text`: as `find`, and `last`, the newest."""
+        first, *names = text.split("/")
+        if first != LAST:
+            return self.find(text, tell)
+        if (found := self.newest_of(directory)) is None:
+            raise BadInput(
+                f"no session was started in {directory} yet: name one (refold sessions "
+                "list --all)"
+            )
+        return self._below(found, names)
+
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> Session:
         """The session with this id or name, or the only one whose id or name begins so.
 
@@ -107,8 +122,14 @@ class Home:
             return self._below(self.find(root, tell), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
-        if "/" not in text and text[0] != "." and (exact := self._session(text)):
-            return exact
+        if "/" not in text and text[0] != ".":
+            if exact := self._session(text):
+                return exact
+            if os.path.isdir(self.root / text):
+                raise BadInput(
+                    f"there is no journal to be read in {self.root / text}: look there what "
+                    "has become of it"
+                )
         from refold.journal.finding import meant  # the catalogue, which takes a moment
 
         card = meant(text, self.catalogue(tell).cards())

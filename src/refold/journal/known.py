@@ -40,6 +40,9 @@ def apply(known: Known, entry: Entry) -> Known:
 def _with(known: Known, news: Mapping[str, str]) -> Known:
     if not news:
         return known
-    files = {**{p: h for p, h in known.files.items() if p not in news}, **news}
+    files = {**known.files}
+    for path, content in news.items():
+        files.pop(path, None)  # it comes last now
+        files[path] = content
     # Each look makes a copy, so there is an end to it; what fell out is read again first.
     return Known(dict(list(files.items())[-_MOST:]) if len(files) > _MOST else files)

@@ -25,6 +25,7 @@ from refold.values.messages import ToolCall
 from refold.values.shown import Diff, Output
 
 HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed)
+OUTLIVES = ()  # nothing is left of it when the next turn starts
 
 WRITERS = frozenset(
     ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
@@ -49,10 +50,16 @@ class Failed(Struct, frozen=True):
 
 
 class Writing(Struct, frozen=True):
-    """A call of the newest answer that would change files, by the names it gives them."""
+    """A call of the newest answer that would change files."""
 
-    id: str
-    paths: tuple[str, ...]
+    call: ToolCall
+    real: str = ""  # the file it was judged for, links followed
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """By the names it gives them, or the real path. A patch keeps the names of its many."""
+        given = _paths(self.call)
+        return (self.real,) if self.real and len(given) < 2 else given
 
 
 class Mishaps(Struct, frozen=True):
@@ -62,39 +69,36 @@ class Mishaps(Struct, frozen=True):
 
 
 def apply(mishaps: Mishaps, entry: Entry) -> Mishaps:
-    match entry.event:
-        case TurnStarted():
-            return Mishaps()
+    match entry.event:  # what there is most of comes first
+        case Ended(shown=shown):
+            return _ended(mishaps, entry.event) if shown or mishaps.writing else mishaps
+        case Judged(id_, real=real):
+            return _judged(mishaps, id_, real) if real and mishaps.writing else mishaps
         case ModelAnswered(message):
             calls = [call for call in message.calls if call.name in WRITERS]
             if not calls and not mishaps.writing:
                 return mishaps
-            writing = tuple(Writing(call.id, _paths(call)) for call in calls)
-            return replace(mishaps, writing=writing)
-        case Judged(id_, real=real) if real:
-            return _judged(mishaps, id_, real)
-        case Ended(shown=shown) if shown or mishaps.writing:
-            return _ended(mishaps, entry.event)
-        case Checkpointed(changed=changed):
+            return replace(mishaps, writing=tuple(map(Writing, calls)))
+        case Checkpointed(changed=changed) if mishaps.unwritten:
             return _written(mishaps, {path for path, _ in changed})
+        case TurnStarted():
+            return Mishaps()
         case _:
             return mishaps
 
 
 def _judged(mishaps: Mishaps, id_: str, real: str) -> Mishaps:
-    """The file is known by its real path now. A patch keeps the names of its many."""
-    writing = tuple(
-        Writing(id_, (real,)) if w.id == id_ and len(w.paths) < 2 else w
-        for w in mishaps.writing
-    )
-    return mishaps if writing == mishaps.writing else replace(mishaps, writing=writing)
+    writing = [replace(w, real=real) if w.call.id == id_ else w for w in mishaps.writing]
+    return replace(mishaps, writing=tuple(writing))
 
 
 def _ended(mishaps: Mishaps, end: Ended) -> Mishaps:
     for part in end.shown:
         if isinstance(part, Output):
             mishaps = replace(mishaps, command=_failed(part))
-    paths = next((w.paths for w in mishaps.writing if w.id == end.call_id), ())
+    if end.outcome == "done" and not mishaps.unwritten:
+        return mishaps
+    paths = next((w.paths for w in mishaps.writing if w.call.id == end.call_id), ())
     if end.outcome == "done":
         written = {part.path for part in end.shown if isinstance(part, Diff)}
         return _written(mishaps, written.union(paths))
@@ -108,8 +112,6 @@ def _ended(mishaps: Mishaps, end: Ended) -> Mishaps:
 
 def _written(mishaps: Mishaps, paths: set[str]) -> Mishaps:
     """A name that a patch gave may be the end of a real path."""
-    if not mishaps.unwritten:
-        return mishaps
     left = {
         name: why
         for name, why in mishaps.unwritten.items()

@@ -6,6 +6,8 @@ Part of `events`, whose rules hold here too. Which names there may be is the bus
 
 from msgspec import Struct
 
+LAST = "last"  # where a session is named: the newest of the directory; nobody's name
+
 
 class Renamed(Struct, frozen=True):
     """The session has this name from now on; "": none. Another may have the same."""

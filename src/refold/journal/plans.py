@@ -36,6 +36,8 @@ class Plans(Struct, frozen=True):
 
 def apply(plans: Plans, entry: Entry) -> Plans:
     match entry.event:
+        case Ended(control=None):
+            return plans  # as nearly all of them
         case Ended(control=PlanReady(title, text)):
             return Plans((*plans.made, Plan(entry.seq, title, text, entry.at)))
         case PlanAnswered() as said:

@@ -7,8 +7,7 @@ it begins anew then.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Struct, field
@@ -20,7 +19,10 @@ from refold.values.messages import ToolCall
 from refold.values.shown import Output, Shown
 
 HEARS = (TurnStarted, TakenUp, ModelAnswered, Started, Ended)
+OUTLIVES = ()  # nothing is left of it when the next turn starts
 
+# Answers, or up to twice as many: what they said is held in memory as long.
+_KEPT = 300
 _COMMAND = 500  # characters of one, to see what kind it is
 
 # Two runs that fail alike differ in these. Cells of Python are numbered through.
@@ -31,17 +33,50 @@ _BY_CHANCE = (
 
 
 class Did(Struct, frozen=True):
-    """A call. `arguments`, `result` and `error` are hashes; "" is nothing."""
+    """A call, and what came of it. Only who compares it with others looks into it."""
 
-    id: str
-    name: str
-    arguments: str  # whatever the order of their names, and the spaces between
-    command: str = ""  # the beginning, where it has one
+    call: ToolCall
     since: float = 0.0  # when it was started
     took: float = 0.0  # seconds
-    result: str = ""
+    text: str = ""
     failed: bool = False
-    error: str = ""  # of what it said, where it failed and said something
+    silent: bool = True  # did it say nothing?
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def arguments(self) -> str:
+        """The same whatever the order of their names, and the spaces between."""
+        given = self._given
+        content = self.call.arguments if given is None else _in_order(given)
+        return bytes(content).decode(errors="replace")
+
+    @property
+    def command(self) -> str:
+        """Its beginning, where it has one."""
+        match self._given:
+            case {"command": str(line)}:
+                return line[:_COMMAND]
+            case _:
+                return ""
+
+    @property
+    def result(self) -> str:
+        return re.sub(_BY_CHANCE, "…", self.text) if self.failed else self.text
+
+    @property
+    def error(self) -> str:
+        """What it said, where it failed and said something."""
+        return "" if self.silent or not self.failed else self.result
+
+    @property
+    def _given(self) -> object:
+        try:
+            return msgspec.json.decode(self.call.arguments)
+        except (msgspec.DecodeError, RecursionError):
+            return None  # it says what it says
 
 
 class Answer(Struct, frozen=True):
@@ -65,66 +100,45 @@ class Recent(Struct, frozen=True):
 
 def apply(recent: Recent, entry: Entry) -> Recent:
     match entry.event:
+        case Started() | Ended():
+            calls = [_after(did, entry.event, entry.at) for did in recent.calls]
+            return Recent(recent.earlier, tuple(calls))
+        case ModelAnswered(message) if calls := message.calls:
+            return Recent(_earlier(recent), tuple([Did(call) for call in calls]))
         case TurnStarted() | TakenUp():
             return Recent()
-        case ModelAnswered(message) if message.calls:
-            earlier = recent.earlier
-            before = earlier.plus(Answer(recent.calls)) if recent.calls else earlier
-            return Recent(before, tuple(map(_called, message.calls)))
-        case Started(id_):
-            return _with(recent, id_, lambda did: replace(did, since=entry.at))
-        case Ended(id_):
-            end, at = entry.event, entry.at
-            return _with(recent, id_, lambda did: _ended(did, end, at))
         case _:
             return recent
 
 
-def _called(call: ToolCall) -> Did:
-    command, content = "", bytes(call.arguments)
-    try:
-        found: object = msgspec.json.decode(call.arguments)
-        content = msgspec.json.encode(found, order="sorted")
-    except (msgspec.DecodeError, RecursionError):
-        return Did(call.id, call.name, _hash(content))  # it says what it says
-    match found:
-        case {"command": str(line)}:
-            command = line[:_COMMAND]
-        case _:
-            pass
-    return Did(call.id, call.name, _hash(content), command)
+def _earlier(recent: Recent) -> Log[Answer]:
+    if not recent.calls:
+        return recent.earlier
+    earlier = recent.earlier.plus(Answer(recent.calls))
+    return earlier if len(earlier) < 2 * _KEPT else Log(earlier[-_KEPT:])
 
 
-def _with(recent: Recent, id_: str, change: Callable[[Did], Did]) -> Recent:
-    """Only a call of the newest answer can still be open."""
-    calls = tuple(change(did) if did.id == id_ else did for did in recent.calls)
-    return Recent(recent.earlier, calls)
-
-
-def _ended(did: Did, end: Ended, at: float) -> Did:
-    failed, says = _failure(end)
-    text = re.sub(_BY_CHANCE, "…", end.text) if failed else end.text
-    hashed = _hash(text.encode(errors="replace"))
-    return replace(
-        did,
-        took=max(0.0, at - did.since) if did.since else 0.0,
-        result=hashed,
-        failed=failed,
-        error=hashed if failed and says else "",
-    )
+def _after(did: Did, event: Started | Ended, at: float) -> Did:
+    if did.call.id != event.call_id:
+        return did
+    if isinstance(event, Started):
+        return replace(did, since=at)
+    took = max(0.0, at - did.since) if did.since else 0.0
+    failed, silent = _failure(event)
+    return replace(did, took=took, text=event.text, failed=failed, silent=silent)
 
 
 def _failure(end: Ended) -> tuple[bool, bool]:
-    """Did it fail, and does it say anything of it? Finding nothing is silent."""
+    """Did it fail, and did it say nothing of it? Finding nothing is silent."""
     printed = _printed(end.shown)
     if end.outcome == "done" and printed is not None:
-        return printed.code != 0, bool(printed.text.strip())
-    return end.outcome == "failed", bool(end.text.strip())
+        return printed.code != 0, not printed.text.strip()
+    return end.outcome == "failed", not end.text.strip()
 
 
 def _printed(shown: Sequence[Shown]) -> Output | None:
     return next((part for part in shown if isinstance(part, Output)), None)
 
 
-def _hash(content: bytes) -> str:
-    return blake2b(content, digest_size=12).hexdigest()
+def _in_order(given: object) -> bytes:
+    return msgspec.json.encode(given, order="sorted")

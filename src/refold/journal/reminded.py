@@ -19,17 +19,19 @@ from refold.journal.events import (
     ModelAnswered,
     PlanAnswered,
     Rewound,
+    SessionResumed,
     TurnStarted,
 )
 from refold.values.control import Todos
 
 HEARS = (
     TurnStarted, Asked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
-    Rewound, FilesFound, Imported,
+    Rewound, FilesFound, Imported, SessionResumed,
 )  # fmt: skip
 
 # The policies whose notes count here, by their names.
 PLANNING, TODOS, FILES = "planning", "open_todos", "changed_files"
+PLACE = "other_place"
 
 
 class Reminded(Struct, frozen=True):
@@ -37,15 +39,18 @@ class Reminded(Struct, frozen=True):
     left: bool = False  # told of plan mode, and not that it is over
     todos: int = 0  # answers since the todos were touched, or it was reminded of them
     found: tuple[tuple[str, str], ...] = ()  # files, and what became of them; untold
+    moved: bool = False  # it works elsewhere, and was not told so
 
 
 def apply(reminded: Reminded, entry: Entry) -> Reminded:
     match entry.event:
+        case Asked(because=()) | Ended(control=None):
+            pass  # as nearly all of them
         case TurnStarted() if reminded.planning >= 0:
             return replace(reminded, planning=reminded.planning + 1)
         case ModelAnswered():
             return replace(reminded, todos=reminded.todos + 1)
-        case Asked(because=because) if because:
+        case Asked(because=because):
             return _told(reminded, because)
         case Ended(control=Todos()):
             return replace(reminded, todos=0)
@@ -60,12 +65,18 @@ def apply(reminded: Reminded, entry: Entry) -> Reminded:
             # Told shorter, the newest messages may still say that plan mode is on.
             left = reminded.left and isinstance(entry.event, Compacted)
             return replace(reminded, planning=-1, left=left)
-        case FilesFound(files):
-            return replace(
-                reminded, found=tuple({**dict(reminded.found), **dict(files)}.items())
-            )
+        case SessionResumed() | FilesFound():
+            return _untold(reminded, entry.event)
         case _:
-            return reminded
+            pass
+    return reminded
+
+
+def _untold(reminded: Reminded, event: SessionResumed | FilesFound) -> Reminded:
+    if isinstance(event, SessionResumed):
+        return replace(reminded, moved=True) if event.directory else reminded
+    found = {**dict(reminded.found), **dict(event.files)}
+    return replace(reminded, found=tuple(found.items()))
 
 
 def _told(reminded: Reminded, because: tuple[str, ...]) -> Reminded:
@@ -74,4 +85,6 @@ def _told(reminded: Reminded, because: tuple[str, ...]) -> Reminded:
         reminded = replace(reminded, planning=new, left=False)
     if TODOS in because:
         reminded = replace(reminded, todos=0)
+    if PLACE in because:
+        reminded = replace(reminded, moved=False)
     return replace(reminded, found=()) if FILES in because else reminded

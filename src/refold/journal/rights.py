@@ -16,15 +16,18 @@ from refold.journal.events import (
     Imported,
     ModeChanged,
     SessionResumed,
+    SessionStarted,
     StepsSet,
     TurnStarted,
 )
 from refold.values.budget import Budget
 from refold.values.control import EnterPlan
+from refold.values.given import NOTHING, Given
 from refold.values.rights import Mode
 
 HEARS = (
-    ModeChanged, Granted, Ended, SessionResumed, BudgetSet, TurnStarted, Imported, StepsSet,
+    ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,
+    Imported, StepsSet,
 )  # fmt: skip
 
 
@@ -38,6 +41,7 @@ class Rights(Struct, frozen=True):
     last: bool = False  # is there no more to be had, if that is used up?
     left: float = 1.0  # the share that whoever gave it has left
     steps: int = 0  # answers of a turn; 0: as the settings say
+    given: Given = NOTHING  # what the command line of who has the pen says besides
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
@@ -51,21 +55,26 @@ def after_planning(rights: Rights, settled: Mode) -> Mode:
 
 def apply(rights: Rights, entry: Entry) -> Rights:
     match entry.event:
+        case Ended(control=None):
+            pass  # as nearly all of them
         case ModeChanged(mode):
             return _in_mode(rights, mode)
         case BudgetSet() | StepsSet() | TurnStarted():
             return _bounded(rights, entry.event)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
-        case SessionResumed():  # it was allowed for the session that somebody saw
+        case SessionStarted(given=given):
+            return replace(rights, given=given)
+        case SessionResumed(given=given):  # it was allowed for the session somebody saw
             before = None if rights.before == "bypass" else rights.before
-            return replace(rights, granted=(), before=before)
+            return replace(rights, granted=(), before=before, given=given)
         case Imported():  # nobody here has said any of it
             return Rights()
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
         case _:
-            return rights
+            pass
+    return rights
 
 
 def _bounded(rights: Rights, event: BudgetSet | StepsSet | TurnStarted) -> Rights:

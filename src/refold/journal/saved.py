@@ -19,11 +19,16 @@ from refold.journal.events import (
     Imported,
     Rewound,
     Said,
+    SessionResumed,
+    SessionStarted,
     Started,
 )
 from refold.values.log import Log
 
-HEARS = (Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported)
+HEARS = (
+    Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
+    SessionResumed,
+)  # fmt: skip
 _WORDS = 300  # of what was said, to know it again by
 
 
@@ -45,11 +50,16 @@ class Point(Struct, frozen=True):
 
 
 class Saved(Struct, frozen=True):
+    """Of the files in `directory`, where the session works; `points` are those of all."""
+
+    directory: str = ""
     checkpoints: Log[Checkpoint] = field(default_factory=Log[Checkpoint])
     restored: Log[int] = field(default_factory=Log[int])  # where files went back
     disturbed: bool = False  # has a call begun since the newest, or have files gone back?
     doubtful: bool = False  # may we have changed files since without knowing how?
     points: Log[Point] = field(default_factory=Log[Point])
+    # The same of where it worked before. In a directory that it comes back to, it goes on.
+    elsewhere: "tuple[Saved, ...]" = ()
 
     @property
     def newest(self) -> Checkpoint:
@@ -82,31 +92,49 @@ class Saved(Struct, frozen=True):
         )
         return before if went else found
 
+    def stays(self, seq: int) -> tuple[str, ...]:
+        """Where else files were taken down since event `seq`: going back leaves them."""
+        return tuple(each.directory for each in self.elsewhere if each.seq > seq)
+
 
 def apply(saved: Saved, entry: Entry) -> Saved:
     match entry.event:
         case Checkpointed(trees):
             made = saved.checkpoints.plus(Checkpoint(entry.seq, trees))
             return replace(saved, checkpoints=made, disturbed=False, doubtful=False)
-        case Imported():  # its snapshots are not here, and its files are not those here
-            return Saved()
+        case Imported(directory=directory):  # neither its snapshots nor its files are here
+            return Saved(directory)
         case Started():
             return saved if saved.disturbed else replace(saved, disturbed=True)
-        case Ended(outcome="unknown"):
-            return replace(saved, doubtful=True)
+        case Ended(outcome=outcome):
+            return replace(saved, doubtful=True) if outcome == "unknown" else saved
         case FilesRestored(checkpoint):
             back = saved.restored.plus(entry.seq)
             point = Point(entry.seq, entry.at, "restored", to=checkpoint)
             found = replace(saved, restored=back, disturbed=True, doubtful=True)
             return replace(found, points=saved.points.plus(point))
-        case Said(words, typed=typed):
-            point = Point(entry.seq, entry.at, "said", (typed or words)[:_WORDS])
-            return replace(saved, points=saved.points.plus(point))
-        case Rewound(mark):
-            point = Point(entry.seq, entry.at, "rewound", to=mark)
-            return replace(saved, points=saved.points.plus(point))
+        case SessionStarted(directory) | SessionResumed(directory=directory):
+            return _in(saved, directory) if directory else saved
+        case Said() | Rewound():
+            return replace(saved, points=saved.points.plus(_point(entry, entry.event)))
         case _:
             return saved
+
+
+def _point(entry: Entry, event: Said | Rewound) -> Point:
+    if isinstance(event, Rewound):
+        return Point(entry.seq, entry.at, "rewound", to=event.mark)
+    return Point(entry.seq, entry.at, "said", (event.typed or event.words)[:_WORDS])
+
+
+def _in(saved: Saved, directory: str) -> Saved:
+    if directory == saved.directory:
+        return saved
+    left = replace(saved, points=Log[Point](), elsewhere=())
+    known = {each.directory: each for each in (*saved.elsewhere, left)}
+    there = known.pop(directory, Saved(directory))
+    others = tuple(each for each in known.values() if each.checkpoints)
+    return replace(there, points=saved.points, elsewhere=others)
 
 
 def _seq(checkpoint: Checkpoint) -> int:

@@ -46,7 +46,7 @@ def seen(root: Path) -> Seen:
         raise BadInput(_unreadable(root, error)) from error
     try:
         for name in os.listdir(above):
-            if name[0] == ".":
+            if name[0] == "." or not _is_text(name):
                 continue
             if (stamp := stamp_of(f"{name}/{lines.NAME}", above)) is not None:
                 stamps[name] = stamp
@@ -67,6 +67,15 @@ def stamp_of(file: str | Path, above: int | None = None) -> Stamp | None:
     if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):
         return None  # whoever opened a pipe would wait without end
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _is_text(name: str) -> bool:
+    """No session of ours is called otherwise, and nobody could write it down."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _unreadable(root: Path, error: OSError) -> str:

@@ -30,7 +30,7 @@ from refold.journal.events import (
     VariablesKept,
 )
 from refold.journal.shorter import pictures_in, shorter
-from refold.values.control import Compact, Todos
+from refold.values.control import Compact, Control, Todos
 from refold.values.log import Log
 from refold.values.messages import (
     Image,
@@ -133,21 +133,21 @@ class Talk(Struct, frozen=True):
 
 
 def apply(talk: Talk, entry: Entry) -> Talk:
-    match entry.event:
-        case Said() | TakenUp():
-            return _heard(talk, entry.event, entry.seq)
+    match entry.event:  # what there is most of comes first
+        case Ended() | Started() | Judged() | Answered():
+            return _moved(talk, entry.event, entry.seq)
         case Asked(notes) | Rejected(notes):
-            return _told(talk, entry.seq, *notes)
+            return _told(talk, entry.seq, *notes) if notes else talk
         case ModelAnswered() | ModelFailed():
             return _answered(talk, entry.event, entry.seq)
+        case Said() | TakenUp():
+            return _heard(talk, entry.event, entry.seq)
         case Briefed():
             return replace(talk, briefed=entry.event, told=_told_size(entry.event))
         case CompactAsked() | Compacted() | Imported():
             return _anew(talk, entry.event, entry.seq)
         case CallMade() | VariablesKept():
             return _by_code(talk, entry.event, entry.seq)
-        case Judged() | Answered() | Started() | Ended():
-            return _moved(talk, entry.event, entry.seq)
         case _:
             return talk
 
@@ -155,7 +155,7 @@ def apply(talk: Talk, entry: Entry) -> Talk:
 def _answered(talk: Talk, event: ModelAnswered | ModelFailed, seq: int) -> Talk:
     match event:
         case ModelAnswered(message):
-            calls = tuple(OpenCall(call, since=seq, called=seq) for call in message.calls)
+            calls = tuple([OpenCall(c, since=seq, called=seq) for c in message.calls])
             measured = replace(talk, calls=calls, ratio=_ratio(talk, event))
             return _plus(measured, seq, message)
         case ModelFailed(shown=shown) if shown:
@@ -221,13 +221,15 @@ def _moved(talk: Talk, event: CallNews, seq: int) -> Talk:
         if isinstance(event, Ended):
             left = tuple(c for c in talk.within if c.made and c.made.within != id_)
             talk = replace(talk, within=left)
-    calls = [_step_of(c, event, seq) for c in talk.calls]
-    if isinstance(event, Ended):
-        talk = _controlled(talk, event)
-    results = [c.result for c in calls if c.result is not None]
+    calls = tuple([_step_of(c, event, seq) for c in talk.calls])
+    if not isinstance(event, Ended):
+        return replace(talk, calls=calls)
+    if event.control is not None:
+        talk = _controlled(talk, event.control)
+    results = tuple([c.result for c in calls if c.result is not None])
     if len(results) < len(calls) or not calls:
-        return replace(talk, calls=tuple(calls))
-    return _plus(replace(talk, calls=()), seq, Message("tool", tuple(results)))
+        return replace(talk, calls=calls)
+    return _plus(replace(talk, calls=()), seq, Message("tool", results))
 
 
 def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
@@ -240,30 +242,33 @@ def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
 
 
 def _step_of(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
-    of_it = call.call.id == event.call_id and call.result is None
-    return _step(call, event, seq) if of_it else call
-
-
-def _step(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
+    if call.call.id != event.call_id or call.result is not None:
+        return call
     match event:
-        case Judged(_, verdict, _, reason, once=once, hash=hash_):
-            stage = _JUDGED[verdict]
-            found = replace(call, stage=stage, since=seq, reason=reason)
-            return replace(found, once=once, hash=hash_)
+        case Ended():
+            failed = event.outcome != "done"
+            result = ToolResult(event.call_id, event.text, failed, event.pictures)
+            return replace(call, stage="ended", since=seq, result=result)
+        case Started():
+            return replace(call, stage="started", since=seq, started=seq)
+        case Judged():
+            return replace(
+                call,
+                stage=_JUDGED[event.verdict],
+                since=seq,
+                reason=event.reason,
+                once=event.once,
+                hash=event.hash,
+            )
         case Answered(_, allowed, reason, answers):
             if call.stage != "asked":
                 return call
             stage = "allowed" if allowed else "denied"
             return replace(call, stage=stage, since=seq, reason=reason, answers=answers)
-        case Started():
-            return replace(call, stage="started", since=seq, started=seq)
-        case Ended(id_, outcome, text, pictures=pictures):
-            result = ToolResult(id_, text, outcome != "done", pictures)
-            return replace(call, stage="ended", since=seq, result=result)
 
 
-def _controlled(talk: Talk, end: Ended) -> Talk:
-    match end.control:
+def _controlled(talk: Talk, control: Control) -> Talk:
+    match control:
         case Todos(items):
             return replace(talk, todos=items)
         case Compact(kind, focus):
@@ -303,11 +308,11 @@ def tool_size(tool: ToolSpec) -> int:
 
 def _ratio(talk: Talk, answer: ModelAnswered) -> float:
     """Characters of a token, by what a provider counted. Kept within what can be true."""
-    if answer.partial or answer.usage.input <= 0:
+    read = answer.usage.input
+    if answer.partial or read <= 0:
         return talk.ratio
     sent, pictures = talk.size + talk.told, A_PICTURE * len(talk.pictures)
-    read = max(answer.usage.input - pictures, answer.usage.input // 4, 1)
-    return min(8.0, max(1.0, sent / read))
+    return min(8.0, max(1.0, sent / max(read - pictures, read // 4, 1)))
 
 
 def _told(talk: Talk, seq: int, *words: str, shown: tuple[Image, ...] = ()) -> Talk:
@@ -319,32 +324,31 @@ def _plus(talk: Talk, seq: int, message: Message) -> Talk:
     # An answer cut off inside its first call says nothing; no provider takes that.
     if not message.parts:
         return talk
-    shown = tuple(image.blob for image in message.pictures)
-    return replace(
-        talk,
-        messages=talk.messages.plus(Spoken(seq, message)),
-        pictures=(*talk.pictures, *(b for b in shown if b not in talk.pictures)),
-        size=talk.size + message_size(message),
-        results=talk.results + _in_results(message),
-    )
+    messages, size = talk.messages.plus(Spoken(seq, message)), message_size(message)
+    told = replace(talk, messages=messages, size=talk.size + size)
+    if message.role == "assistant":  # no answer brings results, or shows a picture
+        return told
+    shown, results = talk.pictures, talk.results + _in_results(message)
+    new = [image.blob for image in message.pictures if image.blob not in shown]
+    return replace(told, pictures=(*shown, *new), results=results)
 
 
 def _in_results(message: Message) -> int:
-    results = (p for p in message.parts if isinstance(p, ToolResult))
-    return sum(max(0, len(r.text) - A_LINE) for r in results)
+    texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
+    return sum([max(0, len(text) - A_LINE) for text in texts])
 
 
 def message_size(message: Message) -> int:
     """Characters of it that the model reads."""
-    return sum(map(part_size, message.parts))
+    return sum([part_size(part) for part in message.parts])
 
 
 def part_size(part: Part) -> int:
     """Characters of it that the model reads."""
     match part:
-        case Text(text) | Thinking(text) | ToolResult(_, text):
-            return len(text)
+        case ToolResult() | Text() | Thinking():
+            return len(part.text)
         case ToolCall(_, name, arguments):
-            return len(name) + len(bytes(arguments))
+            return len(name) + len(arguments)
         case Image():
             return 0

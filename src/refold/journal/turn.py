@@ -59,6 +59,8 @@ HEARS = (
     Imported,
     CallMade,
 )
+# Of all else nothing is left when the next turn starts.
+OUTLIVES = (TurnStarted, Stopped, TurnEnded, Imported)
 
 
 class Denial(Struct, frozen=True):
@@ -105,21 +107,20 @@ class Turn(Struct, frozen=True):
 
 
 def apply(turn: Turn, entry: Entry) -> Turn:
-    match entry.event:
+    match entry.event:  # what there is most of comes first
+        case Ended() | Checkpointed() | Rejected():
+            return _worked(turn, entry.event, entry.at)
+        case ModelAnswered() | ModelFailed():
+            return _answered(turn, entry.event, entry.at)
+        case Asked() | Reserved() | Settled() | Compacted():
+            return _went_on(turn, entry.event, entry)
         case TurnStarted(_, why):
             began = Turn(entry.seq, why, stop=turn.stop, began=entry.at, now=entry.at)
             return replace(began, outcome=turn.outcome, reason=turn.reason)
-        case Asked() | Reserved() | Settled() | Compacted():
-            return _went_on(turn, entry.event, entry)
-        case ModelAnswered() | ModelFailed():
-            turn = replace(turn, now=entry.at, held=_without(turn.held, turn.asked))
-            return _answered(turn, entry.event)
         case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
             return _lent(turn, entry.event)
         case CallMade(call):
             return replace(turn, made=(*turn.made, call))
-        case Ended() | Checkpointed() | Rejected():
-            return _worked(turn, entry.event, entry.at)
         case Stopped() | TurnEnded() | Imported():
             return _over(turn, entry.event, entry.seq)
         case _:
@@ -131,9 +132,9 @@ def _went_on(
 ) -> Turn:
     """What sets money aside or settles it, and what changes what the model was told."""
     match event:
-        case Asked(because=because, dollars=dollars, tokens=tokens):
-            noted = (*turn.noted, *because)
-            held = (*turn.held, (entry.seq, Estimate(dollars, tokens)))
+        case Asked():
+            noted = (*turn.noted, *event.because)
+            held = (*turn.held, (entry.seq, Estimate(event.dollars, event.tokens)))
             return replace(turn, asking=event, asked=entry.seq, noted=noted, held=held)
         case Compacted(kind):  # what was noted may be told no more
             noted = turn.noted if kind == "prune" else ()
@@ -147,27 +148,29 @@ def _went_on(
             return replace(turn, held=_without(turn.held, reserved), spent=spent)
 
 
-def _answered(turn: Turn, event: ModelAnswered | ModelFailed) -> Turn:
+def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn:
+    held = _without(turn.held, turn.asked)
     match event:
         case ModelFailed(reason, kind, shown, usage, cost=cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            turn = replace(turn, asking=None, now=at, held=held, spent=spent)
             if kind == "TooLong" and not turn.too_long:
-                asked = replace(turn, asking=None, spent=spent)
-                return replace(asked, too_long=reason, shrunk=False)
-            answer = shown or turn.answer
-            return replace(turn, asking=None, failed=reason, answer=answer, spent=spent)
-        case ModelAnswered(message, usage, stop, cost=cost):
+                return replace(turn, too_long=reason, shrunk=False)
+            return replace(turn, failed=reason, answer=shown or turn.answer)
+        case ModelAnswered():
             return replace(
                 turn,
                 asking=None,
+                now=at,
+                held=held,
                 too_long="",
                 last=event,
                 model=event.model,
                 steps=turn.steps + 1,
-                answer=(turn.answer if turn.cut else "") + message.text,
+                answer=(turn.answer if turn.cut else "") + event.message.text,
                 as_json=False,
-                spent=turn.spent.plus(usage, cost),
-                cut=turn.cut + 1 if stop == "length" else 0,
+                spent=turn.spent.plus(event.usage, event.cost),
+                cut=turn.cut + 1 if event.stop == "length" else 0,
                 ended=(0, 0),
             )
 
@@ -189,26 +192,26 @@ def _lent(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> 
 def _without(
     held: tuple[tuple[int, Estimate], ...], seq: int
 ) -> tuple[tuple[int, Estimate], ...]:
-    return tuple(each for each in held if each[0] != seq)
+    return tuple([each for each in held if each[0] != seq])
 
 
 def _worked(turn: Turn, event: Ended | Checkpointed | Rejected, at: float) -> Turn:
     match event:
-        case Rejected():
-            return replace(turn, rejected=turn.rejected + 1, final=None)
+        case Ended():
+            return _one_less(turn, event, at)
         case Checkpointed(changed=changed):
             return replace(turn, now=at, changed=merged(turn.changed, changed))
-        case Ended():
-            return _one_less(replace(turn, now=at), event)
+        case Rejected():
+            return replace(turn, rejected=turn.rejected + 1, final=None)
 
 
-def _one_less(turn: Turn, end: Ended) -> Turn:
+def _one_less(turn: Turn, end: Ended, at: float) -> Turn:
     calls = turn.last.message.calls if turn.last else ()
-    if not any(call.id == end.call_id for call in calls):
-        return _changed_by(_by_code(turn, end), end)
+    if end.call_id not in [call.id for call in calls]:
+        return _changed_by(_by_code(turn, end, at), end)
     was_refused = end.outcome == "refused"
     ended, refused = turn.ended[0] + 1, turn.ended[1] + was_refused
-    changed: dict[str, Any] = {"ended": (ended, refused)}
+    changed: dict[str, Any] = {"now": at, "ended": (ended, refused)}
     if ended >= len(calls):
         changed["refused"] = turn.refused + 1 if refused == len(calls) else 0
     if was_refused:
@@ -225,12 +228,12 @@ def _one_less(turn: Turn, end: Ended) -> Turn:
     return _changed_by(replace(turn, **changed), end)
 
 
-def _by_code(turn: Turn, end: Ended) -> Turn:
+def _by_code(turn: Turn, end: Ended, at: float) -> Turn:
     """Code made it, within another call. That it was refused is told all the same."""
     made = next((call for call in turn.made if call.id == end.call_id), None)
     left = tuple(call for call in turn.made if call.id != end.call_id)
     refused = (Denial(made, end.text),) if made and end.outcome == "refused" else ()
-    return replace(turn, made=left, denials=(*turn.denials, *refused))
+    return replace(turn, now=at, made=left, denials=(*turn.denials, *refused))
 
 
 def _changed_by(turn: Turn, end: Ended) -> Turn:

@@ -113,6 +113,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             attended=self.approve is not None,
             own_system=self.system,
             keep=self.keep,
+            given=here.given,
             provider=self.provider,
             tools=_all_tools(self.tools, builtin=self.builtin),
             house=self.house,

@@ -18,7 +18,6 @@ from refold.place.folders import Folders
 from refold.place.names import escaped, unescaped
 from refold.place.port import AT_MOST, Item, Kind, Put, Real, Why
 from refold.place.regular import LOOK, kind_of, regular, told
-from refold.place.replacing import put_all
 from refold.values.below import below
 
 _TRIES = 10
@@ -129,6 +128,8 @@ class DiskFiles:
         self.put_all([Put(real, None, expect)])
 
     def put_all(self, puts: Sequence[Put]) -> None:
+        from refold.place.replacing import put_all  # most only look
+
         put_all(puts, self._folders, self.called)
 
     def _led_to(self, path: str) -> Real:

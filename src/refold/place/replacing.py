@@ -8,7 +8,6 @@ or new. Where directories are, and how they are reached, is `folders`' business.
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -84,7 +83,7 @@ def _prepare(each: _Step, folders: Folders, made: list[Real]) -> None:
         each.new = before is None
         if put.content is not None:
             mode = before or (_about(put.like, folders) if put.like else None)
-            each.draft = f".refold-{secrets.token_hex(8)}"
+            each.draft = f".refold-{os.urandom(8).hex()}"
             each.own = _draft(folder, each.draft, put, mode, owner=before)
 
 
@@ -185,7 +184,7 @@ def _go(steps: Sequence[_Step], folders: Folders) -> None:
 
 
 def _keep(each: _Step, folder: int, last: str) -> None:
-    kept = f".refold-{secrets.token_hex(8)}"
+    kept = f".refold-{os.urandom(8).hex()}"
     try:
         os.link(last, kept, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

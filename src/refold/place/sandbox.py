@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
-from threading import Lock
+from threading import Lock, Thread
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -71,7 +71,7 @@ class Held(Struct, frozen=True):
 
 
 def find(environ: Mapping[str, str], wish: Wish) -> "Sandbox":
-    """The sandbox of a session. It tries what there is when it is asked for first."""
+    """The sandbox of a session. It tries what there is when it is first asked, or told to."""
     return Sandbox(environ, wish)
 
 
@@ -85,11 +85,17 @@ class Sandbox:
         self._path = environ.get("PATH", os.defpath)
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
+        self._tried: tuple[Kind, str] | None = None
+        self._trying = Lock()
         self._repositories = _linked(wish.roots)
 
-    @cached_property
+    def begin(self) -> None:
+        """Try in a thread what there is. Whoever needs the answer waits until it is in."""
+        Thread(target=self._found, daemon=True).start()
+
+    @property
     def kind(self) -> Kind:
-        return self._found[0]
+        return self._found()[0]
 
     @property
     def confines(self) -> bool:
@@ -99,7 +105,7 @@ class Sandbox:
     @property
     def notice(self) -> str:
         """What the person must know of missing protection; "" where all is there."""
-        return self._found[1]
+        return self._found()[1]
 
     def held(
         self,
@@ -149,8 +155,13 @@ class Sandbox:
         weakref.finalize(self, shutil.rmtree, found, ignore_errors=True)
         return found
 
-    @cached_property
     def _found(self) -> tuple[Kind, str]:
+        with self._trying:
+            if self._tried is None:
+                self._tried = self._try()
+            return self._tried
+
+    def _try(self) -> tuple[Kind, str]:
         if self.wish.profile == "off":
             return "off", (
                 "The sandbox is switched off: commands can do all that you can do."

@@ -8,7 +8,6 @@ other folders of presets count is decided above.
 import os
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from msgspec import Struct
 
@@ -55,6 +54,8 @@ def preset(name: str, shelves: Sequence[Shelf] = ()) -> Preset:
         if name in _names(shelf):
             return _read(shelf, name)
     there = names(shelves)
+    from difflib import get_close_matches
+
     near = get_close_matches(name.lower(), there, 1, 0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     listed = ", ".join(there)

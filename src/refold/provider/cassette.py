@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio.lowlevel
 
-from refold.errors import BadInput, ProviderError, Refused
+from refold.errors import BadInput, ProviderError, Refused, said_by
 from refold.provider.cassette_difference import first_difference
 from refold.provider.cassette_lines import VERSION, Answered, Asked
 from refold.provider.cassette_reading import read
@@ -61,7 +61,9 @@ class Tape:
                 f"the cassette {self._file} exists already: name a new file, or remove it"
             ) from error
         except OSError as error:
-            raise BadInput(f"the cassette {self._file} cannot be made: {error}") from error
+            raise BadInput(
+                f"the cassette {self._file} cannot be made: {said_by(error)}"
+            ) from error
         os.close(made)
         self._write(line_of({"cassette": VERSION}))
 
@@ -77,7 +79,7 @@ class Tape:
                 os.close(file)
         except OSError as error:
             self._broken = (
-                f"the cassette {self._file} cannot be written: {error}; it holds what came "
+                f"the cassette {self._file} cannot be written: {said_by(error)}; it holds what came "
                 "before: record to a new file"
             )
             raise Refused(self._broken) from error

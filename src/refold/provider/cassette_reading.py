@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.errors import BadInput, Overloaded, ProviderError
+from refold.errors import BadInput, Overloaded, ProviderError, said_by
 from refold.provider.cassette_lines import (
     DELTAS,
     ERRORS,
@@ -28,7 +28,7 @@ def read(file: Path) -> Calls:
     try:
         *lines, rest = file.read_bytes().split(b"\n")
     except OSError as error:
-        raise BadInput(f"the cassette {file} cannot be read: {error}") from error
+        raise BadInput(f"the cassette {file} cannot be read: {said_by(error)}") from error
     _check(file, lines)
     asked: dict[int, Asked] = {}
     answers: dict[int, Answered] = {}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from refold.errors import BadInput
 from refold.journal.events import Event
 from refold.journal.fold import View
-from refold.journal.naming import Renamed, Tagged
+from refold.journal.naming import LAST, Renamed, Tagged
 from refold.session.recorder import Recorder
 
 LONGEST_NAME = 80
@@ -61,8 +61,8 @@ def checked_name(text: str) -> str:
         raise BadInput(f"{name!r} is no name: with - begins a flag")
     if _CHILD.search(name):
         raise BadInput(f"{name!r} is no name: /child-1 stands for a child of a session")
-    if name == "last":
-        raise BadInput("'last' is no name: it stands for the newest session")
+    if name == LAST:
+        raise BadInput(f"{LAST!r} is no name: it stands for the newest session")
     return name
 
 

@@ -24,6 +24,7 @@ from refold.journal.fold import View, apply, fold
 from refold.journal.store import Lease, Store
 from refold.session.hub import Hub
 from refold.session.secrets import MASK, Masks
+from refold.session.telling import Telling
 from refold.values.clean import cleaned
 from refold.values.live import Live
 from refold.values.messages import ToolCall
@@ -44,7 +45,7 @@ class Recorder:
     ) -> None:
         self.view, self.since, self.hub = View(), 0, Hub()
         self._store, self._masks, self._clock = store, masks or Masks(), clock
-        self._durable = durable
+        self._durable, self._telling = durable, Telling(self._masks)
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._broken = True  # until the pen is taken
@@ -67,6 +68,8 @@ class Recorder:
 
     async def close(self) -> None:
         """Give the pen back. Whoever records next takes it again."""
+        for told in self._telling.rest():
+            self.hub.tell(told)
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 self._broken = True
@@ -103,8 +106,9 @@ class Recorder:
             await self._news.wait()
 
     def tell(self, live: Live) -> None:
-        """Each piece is masked by itself: a secret that comes in two is not seen as one."""
-        self.hub.tell(self._masks.masked(live))
+        """Each piece as far as it may be told by now: the next may make a secret of its end."""
+        for told in self._telling.told(live):
+            self.hub.tell(told)
 
     async def put(self, blob: bytes) -> str:
         return await self._store.put(self._masks.mask(blob))
@@ -131,9 +135,11 @@ class Recorder:
     async def _begin(self) -> None:
         """Take the pen, follow the chain, fold, and say what was lost."""
         lease = await self._store.lease()
-        found = list(codec.decode(await self._store.read()))
-        self.view = fold(entry for entry, _ in found)
-        self._head, self._epoch = found[-1][1] if found else Head(), lease.epoch
+        head, entries = Head(), list[Entry]()
+        for entry, head in codec.decode(await self._store.read()):  # noqa: B007 - the last counts
+            entries.append(entry)
+        self.view = fold(entries)
+        self._head, self._epoch = head, lease.epoch
         self.since, self._broken = self.view.seq, False
         self._calls.clear()
         if lost := _what_is_lost(lease, self._head):
@@ -163,6 +169,8 @@ class Recorder:
         woken, self._news = self._news, anyio.Event()
         woken.set()
         for entry in entries:
+            for told in self._telling.before(entry.event):
+                self.hub.tell(told)
             self.hub.publish(entry)
 
     def _forget_calls(self) -> None:

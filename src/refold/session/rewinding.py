@@ -29,12 +29,18 @@ def plan(view: View, seq: int, what: What) -> Plan:
     mark = _mark(view, seq) if what != "files" else 0
     if what == "talk":
         return Plan(seq, what, mark)
+    stays = view.saved.stays(seq)
+    if what == "files" and stays and view.saved.at(seq) is None:
+        raise BadInput(
+            f"what was changed since event {seq} is in {_named(stays)}, and the session "
+            "works elsewhere now: go there first (/cd)"
+        )
     if what == "files" and not view.saved.checkpoints:
         raise BadInput(
             "no files were taken down in this session, so there is nothing to bring back: "
             "only the talk can go back"
         )
-    return Plan(seq, what, mark, view.saved.at(seq))
+    return Plan(seq, what, mark, view.saved.at(seq), stays)
 
 
 async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> Preview:

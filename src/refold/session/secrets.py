@@ -1,11 +1,11 @@
 """Secrets are masked here, before anything is written, and nowhere else.
 
 Two kinds: values we know (provider keys), and values that look like a
-well-known kind of secret. The same value always gives the same mask, so a
-masked journal folds like any other.
+well-known kind of secret (`shapes` says which). The same value always gives the
+same mask, so a masked journal folds like any other. What comes in pieces is cut
+by `telling` so that no secret is cut with it.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.journal import codec
+from refold.session import shapes
 from refold.values.clean import SHORTEST_SECRET, clean
 
 T = TypeVar("T")
@@ -25,31 +26,6 @@ _STRUCTURE = frozenset({
     "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
     "theirs", "wire", "name", "sender", "client_key", "whole", "before", "after",
 })  # fmt: skip
-
-# Where a word begins: inside JSON also after the escape of a line break and its like,
-# and on a terminal after an order that colours what follows.
-_EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K))"
-# What a secret of each kind begins with, and what it looks like inside JSON. The
-# beginnings are looked for first: most texts hold none, and that is cheap to see.
-# Only what a key is made of may stand between: nothing else can hide behind a mask.
-_PEM = (
-    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\[nr]|[A-Za-z0-9+/=\r\n])*"
-    rb"-----END [A-Z ]*PRIVATE KEY-----"
-)
-_SHAPES: tuple[tuple[bytes, bytes], ...] = (
-    (b"sk-", _EDGE + rb"sk-[A-Za-z0-9_-]{20,}"),
-    (b"gh", _EDGE + rb"gh[pousr]_[A-Za-z0-9]{36,}"),
-    (b"github_pat_", _EDGE + rb"github_pat_[A-Za-z0-9_]{40,}"),
-    (b"glpat-", _EDGE + rb"glpat-[A-Za-z0-9_-]{20,}"),
-    (b"xox", _EDGE + rb"xox[abprs]-[A-Za-z0-9-]{20,}"),
-    (b"AKIA", _EDGE + rb"AKIA[A-Z0-9]{16}\b"),
-    (b"AIza", _EDGE + rb"AIza[A-Za-z0-9_-]{35}"),
-    (b"hf_", _EDGE + rb"hf_[A-Za-z0-9]{30,}"),
-    (b"npm_", _EDGE + rb"npm_[A-Za-z0-9]{36}"),
-    (b"pypi-", _EDGE + rb"pypi-[A-Za-z0-9_-]{50,}"),
-    (b"eyJ", _EDGE + rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-    (b"PRIVATE KEY", _PEM),
-)  # fmt: skip
 
 
 class Masks:
@@ -97,10 +73,34 @@ class Masks:
 
     def mask(self, data: bytes) -> bytes:
         """`data`, which is JSON or plain text, without its secrets."""
+        return shapes.masked(self.without_known(data), MASK)
+
+    def without_known(self, data: bytes) -> bytes:
+        """The first half of that: known values are gone, and nothing else."""
         for value in self._exact:
             if value in data:
                 data = data.replace(value, MASK)
-        for start, shape in _SHAPES:
-            if start in data:
-                data = re.sub(shape, MASK, data)
         return data
+
+    def known_from(self, data: bytes) -> int:
+        """Where at the end of `data` a known value may have begun; its length if nowhere."""
+        cut = min((_begun(value, data) for value in self._exact), default=len(data))
+        # One that is all there is not cut for the sake of another that begins in it.
+        while cut < len(data) and (across := self._across(data, cut)) != -1:
+            cut = across
+        return cut
+
+    def _across(self, data: bytes, cut: int) -> int:
+        found = (
+            data.find(value, max(0, cut - len(value) + 1), cut + len(value) - 1)
+            for value in self._exact
+        )
+        return min((at for at in found if at != -1), default=-1)
+
+
+def _begun(value: bytes, data: bytes) -> int:
+    """Where the longest beginning of `value` stands that `data` ends with."""
+    at = data.find(value[:1], max(0, len(data) - len(value) + 1))
+    while at != -1 and not value.startswith(data[at:]):
+        at = data.find(value[:1], at + 1)
+    return len(data) if at == -1 else at

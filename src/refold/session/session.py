@@ -18,7 +18,6 @@ from refold.engine.calls import NOBODY
 from refold.engine.decide import ASKED_FOR, Shrink, decide
 from refold.engine.elsewhere import look_elsewhere
 from refold.engine.loop import run_turn
-from refold.engine.summing import shrink
 from refold.engine.world import World
 from refold.errors import BadInput, first
 from refold.journal.about import Whereabouts
@@ -39,6 +38,7 @@ from refold.session.inbox import Inbox
 from refold.session.patience import Patience
 from refold.session.recorder import Recorder
 from refold.values.control import Shorter
+from refold.values.given import NOTHING, Given
 from refold.values.messages import ToolCall
 from refold.values.rights import Mode
 
@@ -51,6 +51,7 @@ class Manners(Struct, frozen=True):
     mode: Mode = "default"  # until somebody chooses another
     question: float | None = None  # seconds one may stand on a screen; None: for ever
     remember: bool = True  # may notes be made of what is said?
+    given: Given = NOTHING  # what of the settings stands in none, for the journal
 
 
 PLAIN = Manners()
@@ -85,7 +86,7 @@ class Session:
         session.calmed = bool(view.seq) and view.rights.mode == "bypass"
         place = Whereabouts(directory) if isinstance(directory, str) else directory
         if view.seq:
-            began = _taken_up(view, place, version, private=not manners.remember)
+            began = _taken_up(view, place, version, manners)
         else:
             began = _begun(id_, place, version, manners)
         await record(*began, by="journal")
@@ -156,6 +157,8 @@ class Session:
         """
         if self.running or self.view.turn.seq:
             return await self.inbox.compact(kind, focus)
+        from refold.engine.summing import shrink
+
         async with self._one_turn:
             self.beside = True
             try:
@@ -238,20 +241,23 @@ class Session:
 
 def _begun(id_: str, place: Whereabouts, version: str, manners: Manners) -> Sequence[Event]:
     private = not manners.remember
-    started = SessionStarted(place.directory, version, id_, private, place.roots)
+    started = SessionStarted(
+        place.directory, version, id_, private, place.roots, manners.given
+    )
     # Whoever takes it up must have the mode it had.
     mode = [ModeChanged(manners.mode)] if manners.mode != "default" else []
     return (started, *mode)
 
 
 def _taken_up(
-    view: View, place: Whereabouts, version: str, *, private: bool
+    view: View, place: Whereabouts, version: str, manners: Manners
 ) -> Sequence[Event]:
+    private = not manners.remember
     moved = place.directory if place.directory != view.about.directory else ""
     roots = place.roots if place.directory else None
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-    return (SessionResumed(version, private, moved, roots), *careful)
+    return (SessionResumed(version, private, moved, roots, manners.given), *careful)
 
 
 def beginning(view: View) -> TurnStarted | None:

@@ -8,6 +8,7 @@ import os
 from itertools import islice
 
 from refold.errors import ToolFailed
+from refold.place.beneath import by_walking
 from refold.place.files import DiskFiles
 from refold.place.names import escaped
 from refold.place.port import Real
@@ -52,7 +53,9 @@ def content_of(path: str, bound: str, at_most: int) -> bytes:
         raise FileNotFoundError(path)
     if bound and not below(real, bound):
         raise ToolFailed(f"it is a link that leads out, to {escaped(real)}")
-    files = DiskFiles(os.path.dirname(real))
+    # It is one step from its folder, and every start takes it: the kernel's own way in
+    # one call costs an import.
+    files = DiskFiles(os.path.dirname(real), opening=by_walking)
     try:
         if os.stat(real, follow_symlinks=False).st_size > at_most:
             raise ToolFailed(f"it is larger than {at_most // 1024} KiB")

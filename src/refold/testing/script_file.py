@@ -21,7 +21,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct, field
 
-from refold.errors import BadInput
+from refold.errors import BadInput, said_by
 from refold.provider.port import Delta, Provider, Request, Stop
 from refold.testing.cast import Cast, first_words, place
 from refold.testing.scripted import Reply, ScriptedProvider
@@ -74,9 +74,9 @@ class Paced:
 def load(file: Path) -> Paced:
     """Read a script. Raises `BadInput` that names the file and the line."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the script {file} cannot be read: {error}") from error
+        raise BadInput(f"the script {file} cannot be read: {said_by(error)}") from error
     lines: list[_Line] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):

@@ -7,7 +7,6 @@ request stays valid. Which tools these are is an agent's business; a call by way
 """
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -130,6 +129,8 @@ def _unknown(name: str, deferred: Sequence[ToolSpec]) -> str:
         return (
             f"{name} was not called: give its arguments as one object, as its schema says."
         )
+    from difflib import get_close_matches
+
     near = get_close_matches(name, names, n=1)
     guess = f"Did you mean {near[0]!r}? " if near else ""
     return f"There is no tool {name!r} to be called so. {guess}{_there_are(deferred)}"

@@ -70,18 +70,17 @@ class Message(Struct, frozen=True):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(p for p in self.parts if isinstance(p, ToolCall))
+        return tuple([p for p in self.parts if isinstance(p, ToolCall)])
 
     @property
     def pictures(self) -> tuple[Image, ...]:
         """Those in its parts, and those that its results brought."""
-        own = tuple(p for p in self.parts if isinstance(p, Image))
-        results = (p.pictures for p in self.parts if isinstance(p, ToolResult))
-        return (*own, *(image for images in results for image in images))
+        own = tuple([p for p in self.parts if isinstance(p, Image)])
+        return sum([p.pictures for p in self.parts if isinstance(p, ToolResult)], own)
 
     @property
     def text(self) -> str:
-        return "".join(p.text for p in self.parts if isinstance(p, Text))
+        return "".join([p.text for p in self.parts if isinstance(p, Text)])
 
 
 class Spoken(Struct, frozen=True):

@@ -24,11 +24,16 @@ class Section(Struct, frozen=True):
 
 
 def whole(name: str, about: Sequence[str], sections: Sequence[Section]) -> str:
-    said = " ".join(on_one_line(each) for each in about if each)
+    said = " ".join(map(_sentence, filter(None, about)))
     first = f"# For agents that work on {on_one_line(name)}"
     return (
         "\n\n".join((first, *([said] if said else []), *(s.text for s in sections))) + "\n"
     )
+
+
+def _sentence(text: str) -> str:
+    found = on_one_line(text).rstrip()
+    return found if found.endswith((".", "!", "?")) else f"{found}."
 
 
 def table(rows: Sequence[tuple[str, str]]) -> Section:

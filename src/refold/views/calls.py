@@ -35,8 +35,8 @@ def label(call: ToolCall, tool: Tool | None) -> str:
     try:
         if tool is not None:
             given = tool.parse(call.arguments)
-            if isinstance(given.get(tool.subject), tuple) and not tool.paths:
-                return on_one_line(call.name)  # a list is shown with the result
+            if isinstance(given.get(tool.subject), tuple | list) and not tool.paths:
+                return on_one_line(call.name)  # a list is shown elsewhere
             return on_one_line(tool.label(given))
     except ToolFailed:
         pass

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from refold.values.asked import Asking, Option
-from refold.views.cells import untabbed, wrapped
+from refold.views.cells import untabbed
 from refold.views.escape import on_one_line, visible
-from refold.views.styled import Line, line
+from refold.views.folding import in_words
+from refold.views.styled import Line
 
 _NUMBERS = re.compile(r"\d+(?:[\s,;]+\d+)*")
 
@@ -17,10 +18,10 @@ _NUMBERS = re.compile(r"\d+(?:[\s,;]+\d+)*")
 def question_lines(asked: Asking, number: int, of: int, room: int) -> list[Line]:
     """The question, and under it the options by their numbers."""
     which = f" ({number} of {of})" if of > 1 else ""
-    rows = list(wrapped(untabbed(visible(asked.question)), room - 2))
+    said = untabbed(visible(asked.question)).split("\n")
     return [
         (("warn", "? "), ("strong", f"The model asks you{which}")),
-        *(line(f"  {row}") for row in rows),
+        *((("plain", "  "), *row) for part in said for row in in_words(part, room - 2)),
         *(
             row
             for at, each in enumerate(asked.options, 1)
@@ -58,5 +59,5 @@ def _labels(numbers: Sequence[int], options: Sequence[Option]) -> list[str]:
 def _option(number: int, option: Option, room: int) -> Iterator[Line]:
     yield (("accent", f"  {number} "), ("plain", on_one_line(option.label)))
     if option.about:
-        for row in wrapped(on_one_line(option.about), room - 4):
-            yield line(f"    {row}", "dim")
+        for row in in_words(on_one_line(option.about), room - 4, "dim"):
+            yield (("dim", "    "), *row)

@@ -18,14 +18,18 @@ _UNSEEN = (
     "\U000e0000-\U000e0fff\U000fffff\U0010ffff"
 )
 # These two kinds shape Indic and Persian words and emoji: right after such a letter
-# they have a use, and no width of their own.
-_SHAPING = "\u200c\u200d\ufe0e\ufe0f"
+# they have a use, and no width of their own. So has what joins a coloured emoji with
+# another, and what makes a digit a key, or a sign of Latin-1 an emoji.
+_SHAPED = f"[^\x00-\u02ff{_UNSEEN}]"
+_SHAPING = (
+    f"(?<={_SHAPED})[\u200c\u200d\ufe0e\ufe0f]|(?<={_SHAPED}\ufe0f)\u200d"
+    "|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[\xa9\xae])\ufe0f"
+)
 # What looks like a blank and is none, to a shell for one.
 _BLANKS = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
-_HIDDEN = re.compile(f"[{_UNSEEN}{_BLANKS}]")
-_HIDDEN_IN_PROSE = re.compile(
-    f"(?<![^\x00-\u02ff{_UNSEEN}])[{_SHAPING}]|(?![{_SHAPING}])[{_UNSEEN}]"
-)
+# Compiled when first needed: every start would wait for it, and most text is plain.
+_HIDDEN = f"[{_UNSEEN}{_BLANKS}]"
+_HIDDEN_IN_PROSE = f"(?=[{_UNSEEN}])(?!{_SHAPING})."
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -38,7 +42,8 @@ class Visible:
     def add(self, piece: str) -> str:
         text = self._held + piece
         # A return may be half a line end, and half an emoji waits for its other half.
-        kept = len(text) - (text[-1:] == "\r" or "\ud800" <= text[-1:] <= "\udbff")
+        half = text[-1:] in ("\r", "\ufe0f") or "\ud800" <= text[-1:] <= "\udbff"
+        kept = len(text) - half
         text, self._held = text[:kept], text[kept:]
         return self._shown(text)
 
@@ -55,12 +60,13 @@ class Visible:
             return text
         text = _mended(text.replace("\r\n", "\n"))
         context = self._before + text
-        self._before = text[-1]
         first = len(context) - len(text)
-        if _HIDDEN_IN_PROSE.search(context, first) is None:
+        self._before = context[-2:]
+        hidden_there = re.compile(_HIDDEN_IN_PROSE)
+        if hidden_there.search(context, first) is None:
             return text
         return "".join(
-            _written(c) if _HIDDEN_IN_PROSE.match(context, at) else c
+            _written(c) if hidden_there.match(context, at) else c
             for at, c in enumerate(context)
             if at >= first
         )
@@ -74,7 +80,7 @@ def visible(text: str) -> str:
 
 def exact(text: str) -> str:
     """`text` with every hidden character and false blank written out; lines and tabs stay."""
-    return _HIDDEN.sub(lambda found: _written(found[0]), _mended(text))
+    return re.sub(_HIDDEN, lambda found: _written(found[0]), _mended(text))
 
 
 def on_one_line(text: str) -> str:
@@ -86,7 +92,7 @@ def on_one_line(text: str) -> str:
 
 def hidden(text: str) -> int:
     """How many characters of `text` nobody could see, or tell from a blank."""
-    return len(_HIDDEN.findall(_mended(text)))
+    return len(re.findall(_HIDDEN, _mended(text)))
 
 
 def _mended(text: str) -> str:

@@ -136,9 +136,3 @@ def _who(born: ChildBorn) -> str:
 def _title(born: ChildBorn) -> str:
     words = born.title or " ".join(born.task.split())
     return cut(on_one_line(words), _NAMED)
-
-
-def without(moved: Mapping[str, ChildMoved], child: str) -> dict[str, ChildMoved]:
-    """The news of the others, once this child and all below it have ended."""
-    below = f"{child}/"
-    return {n: each for n, each in moved.items() if not f"{n}/".startswith(below)}

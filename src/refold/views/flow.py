@@ -8,6 +8,9 @@ the terminal, so that an address can still be copied.
 from refold.views.cells import cells
 from refold.views.styled import Line, Link, Piece, Style
 
+_DOT = " · "
+_KEPT = "\x1f"  # a blank at which nothing is broken; no visible text has one
+
 
 class Flow:
     """`room` is how many cells a line has; 0: nothing is broken."""
@@ -70,10 +73,27 @@ class Flow:
 
 
 def fitted(line: Line, room: int, indent: int = 0) -> Line:
-    """A line of our own words, broken between them where it is too long."""
-    if sum(cells(text) for _, text in line) <= room:
+    """A line of our own words, broken between them where it is too long.
+
+    Short things with dots between them are broken at the dots: "n no, and why" stays whole.
+    """
+    whole = "".join(text for _, text in line)
+    if cells(whole) <= room:
         return line
+    kept = _DOT in whole and all(
+        cells(part) + 2 <= room - indent
+        for row in whole.split("\n")
+        for part in row.split(_DOT)
+    )
     flow = Flow(room)
     flow.indent = indent
-    pieces = [piece for style, text in line for piece in flow.put(style, text)]
-    return (*pieces, *flow.end())
+    pieces = [
+        piece for style, text in line
+        for piece in flow.put(style, _kept_whole(text) if kept else text)
+    ]  # fmt: skip
+    pieces += flow.end()
+    return tuple((style, text.replace(_KEPT, " ")) for style, text in pieces)
+
+
+def _kept_whole(text: str) -> str:
+    return f"{_KEPT}· ".join(part.replace(" ", _KEPT) for part in text.split(_DOT))

@@ -48,11 +48,18 @@ def kept_words(view: View) -> Sequence[str]:
 
 
 def not_heard(view: View) -> str:
-    """The same for a screen, and what can be done about it; "" where there is nothing."""
-    if not (kept := kept_words(view)):
+    """The same for a screen, and what can be done about it; "" where there is nothing.
+
+    Nor is there where words came after the stop: those go on at once, and these with them.
+    """
+    kept = kept_words(view)
+    if not kept or any(
+        w.seq > view.turn.stop and w.said.sender == "person" for w in view.talk.unheard
+    ):
         return ""
     words = cut(on_one_line(" / ".join(kept)), _LONGEST)
-    return f"Not heard yet: {words}. Your next words or Enter send it."
+    dot = "" if words.endswith((".", "!", "?", "…")) else "."
+    return f"Not heard yet: {words}{dot} Your next words or Enter send it."
 
 
 def _percent(size: int, view: View, assumed: int) -> str:

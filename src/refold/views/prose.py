@@ -14,7 +14,7 @@ from refold.views.markdown.leaves import Around, Leaf
 from refold.views.markdown.spans import Reading, Spans
 from refold.views.markdown.tables import table
 from refold.views.rows import broken, chopped
-from refold.views.styled import Line, Piece
+from refold.views.styled import Line, Piece, Style
 
 WIDEST = 100  # cells of prose: longer lines are hard to read; code and tables may be wider
 _LONGEST = 4_000  # characters of a line that wait for its end
@@ -22,6 +22,8 @@ _OPENING = 60  # characters of a line that may tell what it begins
 _LEAST = 10  # cells for words, however deep they stand
 _RULE = 40  # cells
 _END: Piece = ("plain", "\n")
+# By level; what is deeper looks like the last. Where nothing is styled their marks tell.
+_HEADINGS: tuple[Style, ...] = ("title", "heading", "subheading")
 
 
 class Prose:
@@ -140,9 +142,11 @@ class Prose:
                 yield from self._code_rows(leaf, room)
 
     def _heading(self, leaf: Leaf) -> list[Piece]:
-        words = self._spans.phrase(" ".join(leaf.lines), "heading")
-        mark = f"{'#' * leaf.level} "
-        return words if self._styled else [("heading", mark), *words]
+        words = " ".join(leaf.lines)
+        if self._styled:
+            style = _HEADINGS[min(leaf.level, len(_HEADINGS)) - 1]
+            return self._spans.phrase(words, style)
+        return [("heading", f"{'#' * leaf.level} "), *self._spans.phrase(words, "heading")]
 
     def _code_rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
         text = leaf.lines[0].expandtabs(4)

@@ -18,8 +18,11 @@ _ROWS = 4  # of one answer
 _BACK = 200  # messages that are looked through for the words of an answer
 
 
-def recap(view: View, room: int) -> list[Line]:
-    """The last exchanges, shortened: what was asked, and the last answer to it."""
+def recap(view: View, room: int, sign: str = "›") -> list[Line]:
+    """The last exchanges, shortened: what was asked, and the last answer to it.
+
+    `sign` stands before what was asked, as it did at the prompt.
+    """
     messages, end = view.talk.messages, len(view.talk.messages)
     exchanges = list[tuple[str, str]]()
     for told in _newest(view.talk.said):
@@ -32,7 +35,9 @@ def recap(view: View, room: int) -> list[Line]:
         if len(exchanges) == _EXCHANGES:
             break
     return [
-        row for words, said in reversed(exchanges) for row in _exchange(words, said, room)
+        row
+        for words, said in reversed(exchanges)
+        for row in _exchange(f"{sign} {words}", said, room)
     ]
 
 
@@ -54,7 +59,7 @@ def _answer(spoken: Sequence[Spoken]) -> str:
 
 
 def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
-    yield (("person", f"› {cut(' '.join(visible(words).split()), room - 2)}"),)
+    yield (("person", cut(" ".join(visible(words).split()), room)),)
     rows = [row for row in visible(answer).split("\n") if row.strip()]
     left = len(rows) - _ROWS
     if left > 0:

@@ -34,6 +34,7 @@ class Plan(Struct, frozen=True):
     what: What
     mark: int = 0  # of the talk
     checkpoint: Checkpoint | None = None
+    stays: tuple[str, ...] = ()  # directories that it worked in since, and left
 
 
 class Preview(Struct, frozen=True):
@@ -90,6 +91,9 @@ def previewed(preview: Preview, directory: str, room: int) -> list[Line]:
         lines.append(line(f"Changed by somebody since: {_name(path, directory)}", "warn"))
     if left := len(preview.drift[_FILES:]):
         lines.append(line(f"  … and {left} more", "warn"))
+    for path in preview.plan.stays if preview.plan.what != "talk" else ():
+        stays = f"It worked in {on_one_line(path)} since, where files stay as they are."
+        lines.append(line(stays, "warn"))
     for path in preview.left_alone:
         name = _name(path, directory)
         lines.append(line(f"Left as it is, a repository of its own: {name}", "warn"))

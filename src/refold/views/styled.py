@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Style: TypeAlias = Literal[
-    "plain", "dim", "strong", "emphasis", "heading", "link", "accent", "person",
+    "plain", "dim", "strong", "emphasis", "title", "heading", "subheading", "link", "accent",
+    "person",
     "good", "bad", "warn", "added", "gone", "hunk", "added_word", "gone_word",
     "code", "keyword", "string", "number", "comment", "name", "builtin",
 ]  # fmt: skip

@@ -7,10 +7,11 @@ from pathlib import Path
 import anyio
 from test_conversation import Typed, Typist
 
-from refold.cli.interactive import around
+from refold.cli.staying import Stay
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.run import Conversation
+from refold.cli.worktree import WorkingTrees
 from refold.config.here import load_here
 from refold.config.paths import paths
 from refold.hall.app import App
@@ -27,6 +28,7 @@ class Desk:
     def __init__(self, here: Path, look: Look | None = None) -> None:
         self.here, self.look, self.ids = here, look or Look(), list[str]()
         self.asked = list[str]()
+        self._trees = WorkingTrees()
 
     def tell(
         self, *typed: Typed, answers: tuple[Line, ...] = (), keep: bool = True
@@ -34,6 +36,7 @@ class Desk:
         """The lines that were printed while this was typed, after the greeting."""
         out = io.StringIO()
         anyio.run(self._converse, Typist(*typed), answers, out, keep)
+        self._trees.leave()
         return [row for row in out.getvalue().split("\n")[2:] if row]
 
     async def _converse(
@@ -48,15 +51,16 @@ class Desk:
             keep=keep,
         )
         app = App(settings, places, os.environ, wishes)
+        stay = Stay(app, {}, self._trees)
         try:
             id_, session = await app.start()
             self.ids.append(id_)
             async with session:
-                there = around(app, id_, session.view)
+                there = stay.around(session)
                 paper = Paper(out, self.look)
                 assert await Conversation(session, there, paper, typist).converse("") == 0
         finally:
-            await app.aclose()
+            await stay.aclose()
             self.asked = typist.asked
 
     @property

@@ -45,6 +45,7 @@ EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}
 RUN = ("bash", '{"command": "python3 hello.py"}')
 WAIT = ("bash", '{"command": "touch begun; echo begun; sleep 30"}')
 BUSY = ("bash", '{"command": "echo one; sleep 0.5; echo two"}')
+HELD = ("bash", '{"command": "sh held.sh"}')
 HOSTILE = r"""{"command": "printf 'ok\\033]52;c;YQ==\\a\\r\\x9b2J\\x7f\\033[2Jend'"}"""
 HIDDEN = '{"command": "ls' + " " * 3000 + "; echo \u202egone\u200b" + '"}'
 
@@ -83,6 +84,7 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
     "hostile": (Reply("see \x1b]0;me\x07\u202e", [("bash", HOSTILE)]), "\x1b[31mred\x9b1m"),
     "hidden": ([("bash", HIDDEN)], "Well."),
     "steps": ([READ], [READ], "A summary.", "More."),
+    "held": tuple(line for _ in range(9) for line in ([HELD], "Done.")),
     "talk": ("One.", "Two.", "Three."),
     "plan": ([PLAN], [EDIT], "Carried out."),
     "revise": ([PLAN], [BETTER], "Carried out."),

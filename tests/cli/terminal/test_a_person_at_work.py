@@ -149,6 +149,7 @@ def test_the_first_run_offers_what_there_is_and_shows_itself(person: Person) -> 
     at.until("or q to leave")
     tour = re.search(r"(\d)  a guided tour", at.text)
     assert tour is not None
+    assert " Ollama does not answer" not in at.text  # it stands below all, not in the last
     at.type("9")
     at.until("Press a number from 1 to ")
     at.until("or q to leave")

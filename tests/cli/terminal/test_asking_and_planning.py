@@ -8,6 +8,8 @@ import pytest
 from stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN, surroundings
 from test_conversation import HELLO, NEVER, Evening, Typed, Typist
 
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key
 from refold.cli.terminal.work import Work
 from refold.errors import BadInput
@@ -112,8 +114,8 @@ def test_questions_are_answered_by_number_and_in_words(evening: Evenings) -> Non
         "  1 red",
         "  2 blue",
         "    like the sea",
-        "Only one can be chosen. 4 does not fit: type 1-2 or words (Enter for no answer).",
-        "Only one can be chosen. 1,2 does not fit: type 1-2 or words (Enter for no answer).",
+        "Only one can be chosen. 4 does not fit.",
+        "Only one can be chosen. 1,2 does not fit.",
         "  └ blue",
     ]
     assert tonight.events(Answered) == [
@@ -242,6 +244,17 @@ def test_a_plan_is_shown_approved_and_carried_out(evening: Evenings) -> None:
     assert "Carried out." in rows
     assert tonight.events(ModeChanged) == [ModeChanged("plan"), ModeChanged("default")]
     assert 'return "hello"' in (tonight.here / "hello.py").read_text()
+
+
+def test_a_plan_of_before_is_laid_out_as_it_was_when_it_was_shown(
+    evening: Evenings,
+) -> None:
+    tonight = evening([PLAN], "Well.")
+    tonight.paper = Paper(tonight.out, Look(color=True, paints={}))
+
+    rows = tonight.tell("/plan be friendly", "n", "", "/plans 1")
+
+    assert rows.count("1. Change the greeting") == 2
 
 
 def test_while_it_plans_nothing_is_changed_nor_asked(evening: Evenings) -> None:
@@ -387,7 +400,7 @@ def test_modes_have_aliases_and_wrong_ones_name_the_nearest(evening: Evenings) -
         "off (/approval on|off changes it)",
         "'maybe' is neither on nor off",
         "default: looking runs unasked; edits and commands are asked about",
-        "› default       looking runs unasked; edits and commands are asked about",
+        "* default       looking runs unasked; edits and commands are asked about",
     ]
 
 

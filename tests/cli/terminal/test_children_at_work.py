@@ -1,5 +1,6 @@
 """Children at a terminal: who asks, how far they are, and how they are stopped."""
 
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,11 @@ from stage import world
 from test_conversation import Evening, Typed, Typist
 
 from refold.cli.terminal.doing import Doing
+from refold.cli.terminal.look import Look
+from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key
+from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.below import (
     ChildAnswered,
     ChildAsks,
@@ -20,14 +25,29 @@ from refold.journal.below import (
     ChildEnded,
     ChildStopped,
 )
-from refold.journal.events import Granted, Said, Stopped
+from refold.journal.events import (
+    Asked,
+    Ended,
+    Entry,
+    Event,
+    Granted,
+    ModelAnswered,
+    Said,
+    SessionStarted,
+    Started,
+    Stopped,
+    TurnStarted,
+)
 from refold.journal.family import Child, Family
+from refold.journal.frame import Frame
 from refold.session.recorder import Recorder
 from refold.session.session import Session
+from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.asked import ASK_USER
 from refold.values.live import ChildMoved
-from refold.values.messages import ToolCall
+from refold.values.messages import Message, ToolCall
+from refold.values.shown import Note
 from refold.values.tools import Effect
 from refold.values.usage import Spent, Usage
 from refold.views.family import at_work, family_lines, whereabouts
@@ -83,6 +103,15 @@ def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
 
     anyio.run(story)
     return [row for row in evening.out.getvalue().split("\n") if row], evening
+
+
+def shown_of(*events: Event) -> list[str]:
+    """What the terminal prints of this, but for empty rows."""
+    out = io.StringIO()
+    showing = Showing(Paper(out, Look()), Surroundings(tools=builtin()), lambda: 0.0)
+    for seq, event in enumerate(events, start=1):
+        showing.show(Frame(seq, 0, Entry(seq, event)))
+    return [row for row in out.getvalue().split("\n") if row]
 
 
 def test_a_question_of_a_child_says_whose_it_is_and_a_yes_for_the_session_counts(
@@ -261,6 +290,25 @@ def test_who_works_is_shown_while_the_session_itself_only_waits() -> None:
     assert bare([doing.line(below="child-1 (explore) · begins")]).startswith(
         "- waiting 3.0 s  child-1 (explore) · begins  "
     )
+
+
+def test_a_child_is_told_once_and_where_its_work_lies_besides(tmp_path: Path) -> None:
+    call = ToolCall("call-0", "task", Raw(b'{"prompt":"Look.","agent":"explore"}'))
+    talk = (
+        SessionStarted("/w"), TurnStarted(2), Asked(),
+        ModelAnswered(Message("assistant", (call,))), Started("call-0"),
+    )  # fmt: skip
+    done = Ended("call-0", "done", "Seen.", (Note("child-1 done: look"),))
+
+    here = shown_of(*talk, BORN, ENDED, done)
+    apart = shown_of(*talk, replace(BORN, branch="refold/x"), ENDED, done)
+
+    news = [
+        "child-1 (explore) begins: Look around for me.",
+        "child-1 is done · 900 in · 10 out · $0.25",
+    ]
+    assert here == news
+    assert apart == [*news, "● task explore", "  └ child-1 done: look"]
 
 
 def test_a_report_is_shown_as_the_child_s_and_without_the_tags_for_the_model(

@@ -480,7 +480,6 @@ def test_results_that_come_out_of_order_name_their_call(
     rows = tonight.tell("/mode bypass", "go")
 
     assert rows[3:-2] == [
-        "● bash sleep 0.1; echo slow",
         "● bash echo quick",
         "  └ quick",
         "● bash sleep 0.1; echo slow",

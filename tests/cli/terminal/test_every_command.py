@@ -13,7 +13,7 @@ from at_home import HOSTILE, Desk
 
 from refold.cli.terminal.commands import commands
 from refold.cli.terminal.look import Look
-from refold.cli.terminal.offering import offering
+from refold.cli.terminal.offering import offers_of
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import fold
 from refold.journal.tree_files import entries_in
@@ -49,8 +49,8 @@ ROWS: Mapping[str, Typing] = {
         r"/tag \[\+TAG\|-TAG\]", "  While it works, this is done at once.")),
     "sessions": Typing("/sessions", "1", seen=(
         r"1 +now  fence work: paint the fence", 'Gone over to "fence work".', "  It is blue.")),
-    "resume": Typing("/resume fence work", "/load nope", seen=(
-        'Gone over to "fence work".', "› paint the fence", "there is no session 'nope' .*")),
+    "resume": Typing("/resume fence work", "/load nope", "/resume last", seen=(
+        'Gone over to "fence work".', "there is no other session of this directory", "› paint the fence", "there is no session 'nope' .*")),
     "search": Typing("/search fence", "1", seen=(
         "1  .* fence work: pai.*", " +2  person paint the fence", 'Gone over to "fence work".')),
     "rename": Typing("/rename my work", "/save", '/rename ""', seen=(
@@ -59,6 +59,12 @@ ROWS: Mapping[str, Typing] = {
     "history": said("/history", "/history 1", seen=("2  hello", "   Hi there.")),
     "export": said("/export text talk.txt", seen=(".*/talk.txt: 1 session, .*",)),
     "fork": said("/fork", "/history", seen=("It is a copy of .* up to event .*", "2  hello")),
+    "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
+        ".*/work", "It works in .*/work already.", "/cd '../none': .* is not there",
+        "/cd 'hello.py': .* is no directory", "refold · .* · /tmp", "/tmp")),
+    "add-dir": Typing("/add-dir", "/add-dir /tmp", "/add-dir /tmp", seen=(
+        ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
+    "worktree": Typing("/worktree x", seen=("/worktree: .* is no git repository, .*",)),
     "clear": said("/new", "/history", seen=(
         "A new session. The one before is kept.", "Nothing was said in this session yet.")),
     "continue": said("/continue", then=("On I go.",), seen=("On I go.",)),
@@ -69,7 +75,7 @@ ROWS: Mapping[str, Typing] = {
     "preset": Typing("/preset", seen=(r"\* .*", "A preset is chosen when a session begins.*")),
     "format": Typing("/format", "/format xml", "/format", seen=(
         'backend.format = "".*', "In every session to come: xml", 'backend.format = "xml".*')),
-    "mode": Typing("/mode plan", "/mode", seen=("› plan .*",)),
+    "mode": Typing("/mode plan", "/mode", seen=(r"\* plan .*",)),
     "approval": Typing("/approval off", "/approval", seen=("off .*",)),
     "permissions": Typing("/permissions allow bash(make *)", "/permissions", seen=(
         r"  allow bash\(make \*\)  this session",)),
@@ -81,7 +87,7 @@ ROWS: Mapping[str, Typing] = {
         answers=([PLAN], "Well."), seen=(
             r" 1 \d.* Greet", r"1\. Say \*\*hello\*\*",
             "there is no plan '2' in this session: there is 1 to 1")),
-    "execute": Typing("/mode plan", "/execute", "/mode", seen=("› default .*",)),
+    "execute": Typing("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
     "rewind": said("/rewind", "/rewind 2 talk", "y", "/history", seen=(
         "2  .*  hello", r"   \(taken back\)")),
     "undo": said("/undo", "y", "/history", seen=(r"   \(taken back\)",)),
@@ -197,7 +203,7 @@ def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
 
 def test_what_may_follow_is_offered_from_the_same_table(tmp_path: Path) -> None:
     around = Surroundings(models=("a/b",), sessions=lambda: [("id-1", "work", "a title")])
-    complete = offering(around, lambda: str(tmp_path))
+    complete = offers_of(around, lambda: str(tmp_path))
 
     def after(typed: str) -> list[str]:
         return [offer.text for offer in complete(typed)]
@@ -225,22 +231,6 @@ def test_a_session_that_is_open_elsewhere_is_not_taken_over(
     assert "2  hello" in rows
 
 
-def test_a_session_of_another_folder_says_how_to_go_there(
-    desk: Callable[..., Desk], tmp_path: Path
-) -> None:
-    id_ = desk().ids[0]
-    (tmp_path / "other").mkdir()
-
-    rows = Desk(tmp_path / "other").tell(f"/resume {id_}", "/sessions", "/search fence")
-
-    assert rows[:3] == [
-        f"{id_} works in {tmp_path / 'work'}, and this terminal elsewhere: leave, and say "
-        f"refold -r {id_}",
-        "there is no other session of this directory",
-        "Nothing was found in the sessions of this directory.",
-    ]
-
-
 def test_what_is_kept_nowhere_has_no_others(desk: Callable[..., Desk]) -> None:
     rows = desk().tell(
         "/sessions", "/resume", "/resume x", "/search y", "/trace", keep=False
@@ -251,9 +241,10 @@ def test_what_is_kept_nowhere_has_no_others(desk: Callable[..., Desk]) -> None:
 
 
 def test_the_one_that_was_left_is_whole_and_the_other_goes_on(
-    desk: Callable[..., Desk],
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = desk()
+    monkeypatch.chdir(here.here)
 
     rows = here.tell(
         "hello", "/rename other", "/resume fence", "/resume other", "/resume fence",

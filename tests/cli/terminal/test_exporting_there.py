@@ -2,13 +2,15 @@
 
 import io
 import os
+import signal
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import Raw
 from test_conversation import Typist
 
-from refold.cli.interactive import around
+from refold.cli.surrounding import around
 from refold.cli.terminal.exporting import export
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.paper import Paper
@@ -18,27 +20,45 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.hall.app import App
 from refold.hall.wishes import Wishes
+from refold.journal.events import Noted
 from refold.testing.scripted import ScriptedProvider
 
 
-def exported(here: Path, *orders: str, keep: bool = True) -> tuple[str, str]:
-    """The id of the session that was exported so, and what the screen said."""
+def exported(
+    here: Path, *orders: str, keep: bool = True, events: int = 0, stopped: bool = False
+) -> tuple[str, str]:
+    """The id of the session that was exported so, and what the screen said.
+
+    `stopped`: Ctrl+C was pressed as soon as something of a file was there.
+    """
     places, out = paths(os.environ), io.StringIO()
+
+    async def press() -> None:
+        while not list(here.glob(".*.part")):
+            await anyio.lowlevel.checkpoint()
+        os.kill(os.getpid(), signal.SIGINT)
 
     async def converse() -> str:
         settings = load_here(here, places, os.environ, {}).settings
-        provider = ScriptedProvider("One **and** two.")
+        provider = ScriptedProvider("One **and** two.", "Fine.")
         wishes = Wishes(directory=here, provider=provider, keep=keep)
         app = App(settings, places, os.environ, wishes)
         try:
             id_, session = await app.start()
             async with session:
-                surroundings = around(app, id_, session.view)
+                surroundings = around(app, session)
                 paper = Paper(out, Look())
                 there = Conversation(session, surroundings, paper, Typist("hello"))
                 await there.converse("")
+                await session.record(*[Noted("x", Raw(b"1"))] * events)
                 for rest in orders:
                     await export(there, rest)
+                if stopped:
+                    typist = Typist("/export json", "and you?", "/export json there")
+                    there = Conversation(session, surroundings, paper, typist)
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(press)
+                        await there.converse("")
         finally:
             await app.aclose()
         return id_
@@ -73,3 +93,13 @@ def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) 
 def test_a_session_that_is_kept_nowhere_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="kept nowhere"):
         exported(tmp_path, "", keep=False)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(tmp_path: Path) -> None:
+    id_, said = exported(tmp_path, events=30_000, stopped=True)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert "stopped\n" in said
+    assert f"refold-{id_}.json" not in said
+    assert said.index("stopped") < said.index("Fine.") < said.index("there: 1 session")

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 from test_conversation import Typist
 
-from refold.cli.interactive import around
+from refold.cli.surrounding import around
 from refold.cli.terminal.look import Look
 from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.run import Conversation
@@ -31,7 +31,7 @@ def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object
         try:
             id_, session = await app.start()
             async with session:
-                surroundings = around(app, id_, session.view)
+                surroundings = around(app, session)
                 paper = Paper(out, Look())
                 await Conversation(session, surroundings, paper, Typist(*typed)).converse(
                     ""

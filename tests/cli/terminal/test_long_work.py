@@ -190,6 +190,18 @@ def test_who_comes_back_to_a_pause_is_told_how_to_go_on(evening: Evenings) -> No
     assert "All done." in rows
 
 
+def test_who_comes_back_sees_what_they_said_behind_the_sign_of_this_terminal(
+    evening: Evenings,
+) -> None:
+    tonight = evening("Done.")
+    tonight.paper = Paper(tonight.out, Look(signs=False))
+    tonight.tell("go")
+
+    rows = tonight.tell(Key.CTRL_D)
+
+    assert rows[-3:-1] == ["> go", "  Done."]
+
+
 class Fingers(Typist):
     """Somebody whose keys come one by one while it works."""
 
@@ -335,7 +347,7 @@ def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) 
     steps = [
         shown(tonight, "/budget 7\r", "One turn may use up, chosen for this session:"),
         shown(tonight, "/cost\r", "script/one  10 in"),
-        shown(tonight, "/mode\r", "› default"),
+        shown(tonight, "/mode\r", "* default"),
         shown(tonight, "/vi\r", "after this turn: /vi"),
         finish,
     ]

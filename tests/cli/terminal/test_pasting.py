@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
 
 from refold.cli.terminal.line_editor.parser import Parser, begun
 from refold.cli.terminal.line_editor.pasting import Pasted
@@ -95,8 +96,34 @@ def test_a_paste_that_comes_in_pieces_is_the_same(pieces: list[str]) -> None:
     assert at_once[1].data == "".join(pieces).partition("\x1b[201~")[0]
 
 
+@given(st.text("a\r\x1b[201~", max_size=9), st.integers(0, 30))
+def test_who_takes_over_a_paste_in_the_middle_gets_all_of_it(text: str, cut: int) -> None:
+    whole = f"x\x1b[200~{text}\x1b[201~y"
+    at_once, in_two = list[KeyPress](), list[KeyPress]()
+    Parser(at_once.append).feed(whole)
+    one, other = Parser(in_two.append), Parser(in_two.append)
+
+    one.feed(whole[:cut])
+    other.feed(one.taken() + whole[cut:])
+
+    assert in_two == at_once
+    assert one.taken() == other.taken() == ""
+
+
+def test_escape_alone_is_a_key_and_half_a_mark_is_none() -> None:
+    keys = list[KeyPress]()
+    parser = Parser(keys.append)
+
+    for typed in ("\x1b", "\x1b[20"):
+        parser.feed(typed)
+        parser.flush()
+    parser.feed("0~a\x1b[201~")
+
+    assert [key.key for key in keys] == [Keys.Escape, Keys.BracketedPaste]
+
+
 def test_what_was_typed_before_a_paste_is_kept() -> None:
     before, paste = begun("abc\x1b[200~one\ntwo\x1b[201~")
 
-    assert (before, paste.text if paste else "") == ("abc", "one\ntwo")
+    assert (before, paste.parts() if paste else ()) == ("abc", ("one\ntwo", ""))
     assert begun("no paste") == ("no paste", None)

@@ -104,14 +104,36 @@ def test_a_thought_stands_before_the_words_that_it_came_before() -> None:
     assert rows == ["∴ Hm.", "First.", "∴ And so.", "Second."]
 
 
-def test_a_call_stands_there_before_it_runs_and_again_if_another_came_between() -> None:
+def test_a_call_that_runs_alone_stands_there_before_its_result() -> None:
+    tonight = Evening(*GO)
+
+    begun = tonight.hear(answer(LS), Started("c1"))
+    status = bare([tonight.showing.status()])
+    ended = tonight.hear(Ended("c1", "done", "a"))
+
+    assert (begun, ended) == (["● bash ls"], ["  └ a"])
+    assert "bash" not in status
+
+
+def test_calls_side_by_side_are_named_while_they_run_and_stand_with_their_results() -> None:
     tonight = Evening(*GO)
 
     begun = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
+    status = bare([tonight.showing.status()])
     ended = tonight.hear(Ended("c2", "done", "/w"), Ended("c1", "done", "a"))
 
-    assert begun == ["● bash ls", "● bash pwd"]
-    assert ended == ["  └ /w", "● bash ls", "  └ a"]
+    assert begun == []
+    assert status.startswith("⠋ running 0.0 s  bash ls · bash pwd  ")
+    assert ended == ["● bash pwd", "  └ /w", "● bash ls", "  └ a"]
+
+
+def test_news_stands_below_an_empty_line_and_more_of_it_right_behind() -> None:
+    tonight = Evening(*GO)
+
+    printed = tonight.printed(TextCame("Words."), answer(Text("Words.")))
+    printed += tonight.printed(ModelChosen("a/b"), ModelChosen("a/c"))
+
+    assert printed.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
 
 
 def test_looks_side_by_side_stand_close_together_with_their_results() -> None:
@@ -211,6 +233,20 @@ def test_words_instead_of_a_turn_stand_after_its_end() -> None:
     assert rows == ["One, tw", "stopped", "0.0 s", "› Shorter."]
 
 
+def test_words_that_go_on_with_those_said_instead_are_not_told_to_wait() -> None:
+    later, instead = Said("Later.", when="next"), Said("Shorter.", when="next")
+    stopped = Evening(*GO)
+    redirected = Evening(*GO)
+
+    waits = stopped.hear(later, Stopped("interrupted"), TurnEnded("interrupted"))
+    goes_on = redirected.hear(
+        later, Stopped("interrupted"), instead, TurnEnded("interrupted")
+    )
+
+    assert waits[-1] == "Not heard yet: Later. Your next words or Enter send it."
+    assert goes_on == ["after this turn: Later.", "stopped", "0.0 s"]
+
+
 def test_what_was_typed_at_our_prompt_is_not_repeated() -> None:
     assert Evening().hear(*GO) == []
     assert Evening().hear(GO[0], Said("Go.")) == ["› Go."]
@@ -286,7 +322,7 @@ def test_what_waits_and_who_works_is_counted_for_the_line_of_what_is_done() -> N
     tonight.hear(Said("now"), Said("later", when="next"), Progress("c1", "one\ntwo\n"))
 
     assert bare([tonight.showing.status()]) == (
-        "⠋ running 0.0 s  1 for the next step · 1 after this turn  two"
+        "⠋ running 0.0 s  bash ls  1 for the next step · 1 after this turn  two"
     )
 
 

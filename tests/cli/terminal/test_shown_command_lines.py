@@ -21,7 +21,8 @@ from shutil import which
 import pytest
 from pty_terminal import ENTER, Terminal
 
-from refold.cli.flags import COMMANDS, Parser, parse, whole
+from refold.cli.flags import COMMANDS, parse, whole
+from refold.cli.parser import Parser
 from refold.errors import BadInput
 
 ROOT = Path(__file__).parents[3]

@@ -27,7 +27,7 @@ from refold.permissions.facts import Facts
 from refold.permissions.rules import parse
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
-from refold.views.styled import bare
+from refold.views.styled import bare, line
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,8 @@ from refold.views.styled import bare
         ("exit", ("exit", "")),
         ("clear", ("clear", "")),
         ("/etc/hosts is wrong", None),
-        ("/", None),
+        ("/", ("help", "")),
+        ("/ and more", None),
         ("exit the loop", None),
         ("/two\nlines", None),
         ("!ls -l", ("shell", "ls -l")),
@@ -157,6 +158,24 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
         assert anyio.run(gone.words, tuple) is Key.CTRL_D
 
 
+def test_what_is_said_after_ctrl_d_stands_on_a_line_of_its_own() -> None:
+    out = io.StringIO()
+    paper = Paper(out, Look())
+    keyboard, source = os.openpty()
+    try:
+        os.write(keyboard, b"words\n\x04")
+        plain = Plain(paper, source)
+
+        typed = [anyio.run(plain.words, lambda: line("> ")) for _ in range(2)]
+        paper.say("Bye.")
+    finally:
+        os.close(keyboard)
+        os.close(source)
+
+    assert typed == ["words", Key.CTRL_D]
+    assert out.getvalue() == "> > \nBye.\n"  # what is typed, the terminal shows
+
+
 def test_a_status_is_taken_back_before_anything_stays() -> None:
     out = io.StringIO()
     paper = Paper(out, Look(moves=True, room=lambda: 12))
@@ -168,6 +187,22 @@ def test_a_status_is_taken_back_before_anything_stays() -> None:
     paper.status((("dim", "never drawn"),))
 
     assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
+
+
+def test_a_line_in_two_columns_goes_on_in_the_second_where_that_has_room() -> None:
+    out = io.StringIO()
+    paper = Paper(out, Look(moves=True, room=lambda: 20))
+
+    paper.say("* /mode   how much runs unasked")
+    paper.say("                sun rain")
+    paper.say("  a long name  and what it means")
+    paper.say("It ends.  Another sentence.")
+
+    assert out.getvalue() == (
+        "* /mode   how much\n          runs\n          unasked\n"
+        "                sun\n                rain\n"
+        "  a long name  and\n    what it means\nIt ends.  Another\nsentence.\n"
+    )
 
 
 def test_a_line_of_a_list_goes_on_below_its_words() -> None:

@@ -158,7 +158,7 @@ def test_a_terminal_gets_the_display_that_fits_it(
     starts: Starts, term: str, shown: str
 ) -> None:
     at = starts("talk", term)
-    at.until_sent("> " if shown == "plain" else "› ")
+    at.until_sent("> " if shown == "plain" else "›")
     at.type("/quit\r")
 
     assert at.end() == 0

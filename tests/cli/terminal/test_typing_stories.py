@@ -300,3 +300,23 @@ def test_a_line_goes_on(starts: Starts, keys: str) -> None:
     at.type("\x04")
 
     assert at.end() == 0
+
+
+def test_a_theme_counts_for_the_prompt_too_at_once(starts: Starts) -> None:
+    at = starts("talk")
+
+    def ink() -> tuple[str, str]:
+        row = at.screen.cursor.y
+        return at.screen.buffer[row][0].data, at.screen.buffer[row][0].fg
+
+    before = ink()
+    at.type("/theme dark" + ENTER)
+    at.until("the colours from now on\n\n›")
+    dark = ink()
+    at.type("/theme mono" + ENTER)
+    at.until("mono: the colours from now on\n\n›")
+    mono = ink()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert [before, dark, mono] == [("›", "blue"), ("›", "87afff"), ("›", "default")]

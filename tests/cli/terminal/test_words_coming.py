@@ -22,7 +22,7 @@ SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"
         (Look(moves=True, signs=False), "# A\n\n- **b** and `c`\n  d (https://e.f)\n"),
         (
             Look(color=True, moves=True),
-            "\x1b[1mA\x1b[0m\n\n• \x1b[1mb\x1b[0m and \x1b[36mc\x1b[0m\n"
+            "\x1b[1;4mA\x1b[0m\n\n• \x1b[1mb\x1b[0m and \x1b[36mc\x1b[0m\n"
             "  \x1b[4md\x1b[0m\x1b[2m (https://e.f)\x1b[0m\n",
         ),
         (

@@ -61,7 +61,8 @@ def sessions(ground: Ground) -> Iterator[Finding]:
     try:
         damages = check(newest.path).damages
     except (RefoldError, OSError) as error:
-        yield Finding("sessions", "wrong", f"{newest.id} cannot be read: {error}")
+        yield Finding("sessions", "wrong", f"{newest.id} cannot be read: {error}",
+            f"refold sessions check {newest.id}")  # fmt: skip
         return
     if damages:
         yield Finding("sessions", "wrong", f"{newest.id} is damaged: {damages[0]}",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from refold import __version__
 from refold.cli.checks.ground import Ground
+from refold.errors import said_by
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import Wish, find
 from refold.views.findings import Finding
@@ -56,7 +57,8 @@ def programs(ground: Ground) -> Iterator[Finding]:
         elif said := _version(path):
             yield Finding(name, "ok", said)
         else:
-            yield Finding(name, "warning", f"{path} does not run: {use}")
+            do = f"{path} --version says why"
+            yield Finding(name, "warning", f"{path} does not run: {use}", do)
 
 
 def disk(ground: Ground) -> Iterator[Finding]:
@@ -69,7 +71,8 @@ def disk(ground: Ground) -> Iterator[Finding]:
         yield from _directory(what, path)
     log = places.state / LOG
     if log.exists() and not (log.is_file() and os.access(log, os.W_OK)):
-        yield Finding("log", "warning", f"nothing can be written into {log}")
+        yield Finding("log", "warning", f"nothing can be written into {log}",
+            "make it yours, or remove it")  # fmt: skip
 
 
 def clock(ground: Ground) -> Iterator[Finding]:
@@ -127,16 +130,16 @@ def _directory(what: str, path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(above).free
     took = _kept(path) if there else 0.0
     if isinstance(took, str):
-        yield Finding("disk", "wrong", f"{what}: {path} takes no file: {took}")
+        yield Finding("disk", "wrong", f"{what}: {path} takes no file: {took}",
+            "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
     kept = f", a line is kept in {took * 1000:.1f} ms" if there else ", not made yet"
     said = f"{what} in {path}: {_size(free)} free{kept}"
     if free < _LITTLE:
         yield Finding("disk", "warning", said, "make room: a session needs some")
     elif took > _SLOW:
-        yield Finding(
-            "disk", "warning", said, "this disk is slow, and each approval waits for it"
-        )
+        yield Finding("disk", "warning", f"{said}: each approval waits for that",
+            "set REFOLD_HOME to a directory on a faster disk")  # fmt: skip
     else:
         yield Finding("disk", "ok", said)
 
@@ -154,7 +157,7 @@ def _kept(path: Path) -> "float | str":
             os.close(opened)
         return time.perf_counter() - began
     except OSError as error:
-        return error.strerror or str(error)
+        return said_by(error)
     finally:
         with suppress(OSError):
             file.unlink()

@@ -89,4 +89,5 @@ def _rights(file: Path) -> Iterator[Finding]:
                 "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
             )
         elif found.st_uid not in (os.geteuid(), 0):
-            yield Finding("settings", "wrong", f"{path} belongs to somebody else")
+            yield Finding("settings", "wrong", f"{path} belongs to somebody else",
+                f"chown {os.geteuid()} {path}")  # fmt: skip

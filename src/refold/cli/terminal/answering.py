@@ -48,7 +48,7 @@ async def _answer(asked: Asking, paper: Paper, reading: Reading) -> str | None:
 def _wrong(words: str, asked: Asking) -> str:
     numbers = on_one_line(words.strip())
     many = "" if asked.many else "Only one can be chosen. "
-    return f"{many}{numbers} does not fit: type {hint(asked)}."
+    return f"{many}{numbers} does not fit."
 
 
 def _said(answer: str) -> str:

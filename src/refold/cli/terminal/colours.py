@@ -45,24 +45,24 @@ def themed(codes: str, theme: str, colors: int) -> str:
     if theme == "auto" or not codes:
         return codes
     if theme == "mono":
-        return ";".join(part for part in _parts(codes) if not _is_color(part))
+        return ";".join(part for part in parts(codes) if not _is_color(part))
     if codes == "2" and colors >= _MANY:  # how dim that is, each terminal says differently
         return f"38;5;{_palette(theme)[0]}"
-    return ";".join(_tinted(part, theme, colors) for part in _parts(codes))
+    return ";".join(_tinted(part, theme, colors) for part in parts(codes))
 
 
 def by_terminfo(codes: str, known: Terminfo) -> str:
     """The same in the terminal's own words; what it cannot do is left out."""
     said = ""
-    for part in _parts(codes):
-        if (number := _ink(part)) is None:
+    for part in parts(codes):
+        if (number := ink(part)) is None:
             said += known.marks.get(part, "")
         elif known.inks:
             said += known.inks[number if number < known.colors else number % 8]
     return said
 
 
-def _parts(codes: str) -> Iterable[str]:
+def parts(codes: str) -> Iterable[str]:
     """One code after the other; the three of one of 256 colours are one."""
     left = codes.split(";")
     while left:
@@ -72,10 +72,10 @@ def _parts(codes: str) -> Iterable[str]:
 
 
 def _is_color(part: str) -> bool:
-    return _ink(part) is not None or (len(part) > 1 and part[0] == "4")
+    return ink(part) is not None or (len(part) > 1 and part[0] == "4")
 
 
-def _ink(part: str) -> int | None:
+def ink(part: str) -> int | None:
     """The number of the colour that the code sets for letters."""
     if part.startswith("38;5;"):
         return int(part.rpartition(";")[2])
@@ -85,7 +85,7 @@ def _ink(part: str) -> int | None:
 
 
 def _tinted(part: str, theme: str, colors: int) -> str:
-    number = _ink(part)
+    number = ink(part)
     if number is None or number >= _BRIGHT:
         return part
     if colors >= _MANY:

@@ -15,6 +15,7 @@ from refold.cli.terminal import (
     helping,
     knowing,
     looking_back,
+    moving,
     others,
     planning,
     rights,
@@ -40,9 +41,9 @@ def _sessions() -> tuple[Command, ...]:
                 others.sessions, "[WORDS]", group="session",
                 more="WORDS stand in the name, the title or a tag."),
         Command("resume", "go on with another session; alone, pick one", others.resume,
-                "[NAME|ID]", ("load",), group="session", choices=others.completed,
-                more="The one you leave is closed and kept. One that is open elsewhere is "
-                "not taken over."),
+                "[NAME|ID|last]", ("load",), group="session", choices=others.completed,
+                more="It goes on where it works. last is the newest other one of this directory. "
+                "The one you leave is closed and kept. One that is open elsewhere is not taken over."),
         Command("search", "where something was said, in the sessions of this directory",
                 others.search, "WORDS", group="session",
                 more='"words as they stand", or the beginning of one with a star.'),
@@ -61,6 +62,16 @@ def _sessions() -> tuple[Command, ...]:
         Command("fork", "go on in a copy; this session stays as it is", going_back.fork,
                 "[EVENT]", group="session",
                 more="EVENT is a number from /history: the copy ends there."),
+        Command("cd", "go on in another directory; alone, say where this session works",
+                moving.cd, "[DIR]", group="session",
+                more="What lies in the one before is no part of the workspace any more. The "
+                "settings and instructions of DIR count if you trust them."),
+        Command("add-dir", "have one more directory in the workspace; alone, say which there are",
+                moving.add_dir, "[DIR]", group="session"),
+        Command("worktree", "go on in a git working tree of its own", moving.worktree,
+                "[NAME]", group="session",
+                more="It is made beside the repository, as by refold -w, and taken away at "
+                "the end if nothing was changed in it."),
         Command("clear", "begin a new session", _clear, aliases=("new",), group="session",
                 more="The one before is kept. Ctrl+L only empties the screen."),
         Command("continue", "go on without new words", _continue, group="session"),
@@ -156,7 +167,7 @@ def _content() -> tuple[Command, ...]:
 
 
 def _terminal() -> tuple[Command, ...]:
-    """What is about the screen, and not about the session."""
+    """What is about the terminal, and not about the session."""
     return (
         Command("help", "what can be typed here; NAME: all about that", _help, "[NAME]",
                 ("?",), at_once=True),
@@ -186,6 +197,8 @@ def command_in(typed: str) -> tuple[str, str] | None:
         return "note", words.lstrip("#").strip()
     if words in ("exit", "quit", "clear"):
         return words, ""
+    if words == "/":  # nobody means to say that to a model
+        return "help", ""
     head, _, rest = words.partition(" ")
     if not head.startswith("/") or "/" in head[1:] or "\n" in head or head == "/":
         return None

@@ -1,14 +1,15 @@
 """What a slash command is, and what it may use of the conversation it is typed into."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from refold.cli.terminal.apart import Apart
 from refold.cli.terminal.completion import Choice
 from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Reading
-from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.journal.fold import View
 from refold.session.session import Session
 
@@ -22,8 +23,17 @@ class Conversation(Protocol):
     def paper(self) -> Paper: ...
     @property
     def reading(self) -> Reading: ...
+    @property
+    def apart(self) -> Apart: ...
     async def change(self, session: Session, told: str) -> None:
         """Go over to another session, close the one before, and say so."""
+        ...
+
+    async def go_on(self, way: Way) -> Sequence[str]:
+        """Leave this session for where the way leads; what is to be told of it comes back.
+
+        Raises where it leads nowhere: then this session goes on.
+        """
         ...
 
     async def say(self, words: str, *, typed: str | None = None) -> None:

@@ -19,7 +19,7 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
 
 
 def display(wanted: str, environ: Mapping[str, str], known: Terminfo | None) -> Display:
-    """What a screen gets that was asked for `wanted`, which may be `auto`.
+    """What a terminal gets for which `wanted` was asked, which may be `auto`.
 
     A name without an entry is a new terminal's, far from home: those all understand what
     xterm does.

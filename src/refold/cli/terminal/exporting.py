@@ -5,10 +5,11 @@ where all that was shown by now stands.
 """
 
 import os
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import anyio
+from anyio.from_thread import check_cancelled
 
 from refold.cli.export import FORMS, SUFFIXES, form_by_name
 from refold.cli.terminal.conversing import Conversation
@@ -25,7 +26,8 @@ async def export(here: Conversation, rest: str) -> None:
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
     work = partial(_written, here.session.view.about, form or form_by_name(name), name)
-    here.paper.say(await anyio.to_thread.run_sync(work), "dim")
+    if (said := await here.apart.do(work)) is not None:
+        here.paper.say(said, "dim")
 
 
 def _written(about: About, form: str, name: str) -> str:
@@ -42,6 +44,13 @@ def _written(about: About, form: str, name: str) -> str:
     file = Path(name or f"refold-{about.id}{SUFFIXES[form]}").expanduser()
     path = Path(about.directory) / file
     made = exported(Session(about.id, place, 0.0), Wanted(form))
-    size = save(path, made.pieces, force=not name)
+    size = save(path, _until_stopped(made.pieces), force=not name)
     lacking = "".join(f"\nnot exported: {damage}" for damage in made.damages)
     return f"{path}: {made.told}, {in_bytes(size)}{lacking}"
+
+
+def _until_stopped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        check_cancelled()
+        yield piece
+    check_cancelled()

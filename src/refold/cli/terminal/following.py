@@ -1,4 +1,4 @@
-"""How far the screen has come with what happens, and waiting for more.
+"""How much of what happens is printed by now, and waiting for more.
 
 What happens is heard here only as "there was something": who prints it says how far.
 """
@@ -7,7 +7,7 @@ import anyio
 
 
 class Following:
-    """`shown` is the seq of the newest event that stands on the screen."""
+    """`shown` is the seq of the newest event that is printed."""
 
     def __init__(self) -> None:
         self.shown = 0

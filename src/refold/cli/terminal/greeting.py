@@ -14,13 +14,11 @@ _WIDEST = 100  # cells
 
 
 def greet(view: View, around: Surroundings, paper: Paper) -> None:
-    model = on_one_line(view.about.model or around.model)
-    where = on_one_line(_short(view.about.directory))
-    said = "".join(f" · {part}" for part in (model, where) if part)
-    paper.line((("strong", "refold"), ("dim", said)))
+    heading(view, around, paper)
     for notice in around.notices:
         paper.say(on_one_line(notice), "warn")
-    if before := recap(view, min(paper.room, _WIDEST)):
+    sign = paper.look.sign("prompt")
+    if before := recap(view, min(paper.room, _WIDEST), sign):
         paper.gap()
         paper.lines(before)
         if can_go_on(view) and (how := ending(view.turn.outcome, view.turn.reason)):
@@ -31,15 +29,39 @@ def greet(view: View, around: Surroundings, paper: Paper) -> None:
         paper.say("/help says what can be typed · Ctrl+D leaves", "dim")
 
 
+def heading(view: View, around: Surroundings, paper: Paper) -> None:
+    """What works here, and where that is."""
+    model = on_one_line(view.about.model or around.model)
+    where = shown(view.about.directory)
+    said = "".join(f" · {part}" for part in (model, where) if part)
+    paper.line((("strong", "refold"), ("dim", said)))
+
+
 def way_back(view: View) -> str:
     """What to type to go on with this session, once it was left."""
-    id_ = view.about.id
-    return f"refold -c   (or refold -r {id_})" if id_ else "refold -c"
+    id_, directory = view.about.id, view.about.directory
+    if not id_:
+        return "refold -c"
+    # Who leaves stands where refold was started, and -c is about that place.
+    here = directory == _standing()
+    return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
 
 
 def can_go_on(view: View) -> bool:
     """Was it stopped by a limit, or with words that nobody has heard?"""
     return bool(kept_words(view)) or view.turn.outcome in ("step_limit", "budget")
+
+
+def _standing() -> str:
+    try:
+        return os.path.realpath(os.curdir)
+    except OSError:  # it is gone
+        return ""
+
+
+def shown(directory: str) -> str:
+    """A directory as people write it, fit for a screen."""
+    return on_one_line(_short(directory))
 
 
 def _short(directory: str) -> str:

@@ -14,7 +14,7 @@ from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput, ToolFailed
 from refold.hall.remembering import Remembering
 from refold.memory.store import Listed
-from refold.skills.shortcuts import Offered, Shortcuts
+from refold.skills.shortcuts import Shortcuts
 from refold.views.cells import cells, cut
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
@@ -46,8 +46,10 @@ async def skills(here: Conversation, rest: str) -> None:
     offered = here.around.shortcuts.offered() if here.around.shortcuts else ()
     if not offered:
         here.paper.say("There are no skills and no templates.")
-    for each in offered:
-        here.paper.line(_offered(each, here.paper.room))
+    heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]
+    wide = max(map(cells, heads), default=0)
+    for head, each in zip(heads, offered, strict=True):
+        here.paper.line(_offered(head, wide, each.about, here.paper.room))
 
 
 async def memory(here: Conversation, rest: str) -> None:
@@ -117,8 +119,10 @@ async def _update(here: Conversation) -> None:
         here.paper.say(f"Nothing new to remember{why}", "dim")
 
 
-def _offered(each: Offered, room: int) -> Line:
-    head = on_one_line(f"{each.name} {each.usage}".strip())
-    left = max(room - cells(head) - 4, 10)
-    about = cut(on_one_line(each.about), left)
-    return (("accent", f"  {head}"), *line(f"  {about}", "dim"))
+def _offered(head: str, wide: int, about: str, room: int) -> Line:
+    pad = wide - cells(head) if wide <= room // 2 else 0
+    left = max(room - cells(head) - pad - 4, 10)
+    return (
+        ("accent", f"  {head}{'':{pad}}"),
+        *line(f"  {cut(on_one_line(about), left)}", "dim"),
+    )

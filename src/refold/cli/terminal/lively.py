@@ -20,7 +20,6 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import DummyHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import (
-    clear_typeahead,
     get_typeahead,
     store_typeahead,
 )
@@ -31,8 +30,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.cli.terminal.completion import Complete, names_a_file
-from refold.cli.terminal.keys import forget
-from refold.cli.terminal.line_editor.drawing import ESC_ALONE, drawing
+from refold.cli.terminal.line_editor.drawing import ESC_ALONE, colouring, drawing
 from refold.cli.terminal.line_editor.elsewhere import Elsewhere
 from refold.cli.terminal.line_editor.history import Suggested, history
 from refold.cli.terminal.line_editor.keyboard import Keyboard
@@ -45,8 +43,8 @@ from refold.cli.terminal.line_editor.keys import (
     sending,
 )
 from refold.cli.terminal.line_editor.offers import Offers
-from refold.cli.terminal.line_editor.parser import Parser
 from refold.cli.terminal.line_editor.pasting import Pasted
+from refold.cli.terminal.line_editor.resizing import taking_all_back
 from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import CTRL_C, Key, Later
 from refold.session.secrets import Masks
@@ -75,17 +73,15 @@ class Lively:
         self._paper = paper
         self._input = create_input()
         assert isinstance(self._input, Vt100Input)  # it is a terminal
-        self._parser = Parser(self._input.vt100_parser.feed_key_callback)
-        self._input.vt100_parser = self._parser
         self._history, self._complete, self._cycle = history, complete, cycle
         self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
-        self._keyboard = Keyboard(self._input.fileno(), paper, self._pasted)
+        self._keyboard = Keyboard(self._input, paper, self._pasted)
         self._elsewhere = Elsewhere(paper, self._pasted)
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
-        self._began, self._parser.fed = time.monotonic(), 0
+        self._began, self._keyboard.parser.fed = time.monotonic(), 0
         found = await self._ask(self._editor, lambda: self._with_vi(prompt()), default=text)
         self._paper.typed()
         return _now(found)
@@ -97,8 +93,7 @@ class Lively:
         return await self._short_line(prompt, text, sending())
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        forget(self._input.fileno())
-        clear_typeahead(self._input)
+        self._keyboard.forget()
         keyed = one_of(keys)
         return _now(
             await self._ask(
@@ -145,7 +140,7 @@ class Lively:
     @cached_property
     def _editor(self) -> "PromptSession[_Answer]":
         doing = Doing(self._cycle, self._elsewhere.edit, self._ahead)
-        return PromptSession(
+        found = PromptSession[_Answer](
             history=history(self._history, self._pasted.whole, Masks().masked),
             auto_suggest=Suggested(),
             multiline=True,
@@ -159,6 +154,8 @@ class Lively:
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             **self._common,
         )
+        taking_all_back(found.app, self._paper.look)
+        return found
 
     @cached_property
     def _short(self) -> "PromptSession[_Answer]":
@@ -166,6 +163,7 @@ class Lively:
         found = PromptSession[_Answer](
             history=DummyHistory(), erase_when_done=True, **self._common
         )
+        taking_all_back(found.app, self._paper.look)
         # Esc alone must not be taken for the beginning of Alt+Enter for long.
         found.app.ttimeoutlen = found.app.timeoutlen = ESC_ALONE
         return found
@@ -189,7 +187,9 @@ class Lively:
         answer: _Answer = Key.CTRL_C
         with anyio.CancelScope() as self._asking:
             try:
-                answer = await session.prompt_async(message, handle_sigint=False, **more)
+                answer = await session.prompt_async(
+                    message, handle_sigint=False, **colouring(self._paper.look), **more
+                )
             except EOFError:
                 answer = Key.CTRL_D
         self._asking = None
@@ -231,7 +231,9 @@ class Lively:
         return False
 
     def _ahead(self) -> bool:
-        return self._parser.fed <= 1 and time.monotonic() - self._began < _TYPED_AHEAD
+        return (
+            self._keyboard.parser.fed <= 1 and time.monotonic() - self._began < _TYPED_AHEAD
+        )
 
 
 def _now(answer: _Answer) -> str | Key:

@@ -8,6 +8,7 @@ import time
 from functools import partial
 
 import anyio
+from anyio.from_thread import check_cancelled
 
 from refold.cli.terminal import whole
 from refold.cli.terminal.conversing import Conversation
@@ -72,8 +73,8 @@ async def verify(here: Conversation, rest: str) -> None:
     if here.around.files is None:
         raise BadInput("the files cannot be looked at here: refold verify does it")
     entries = tuple(await here.session.record.entries())
-    rows = await anyio.to_thread.run_sync(partial(_verdicts, here, entries, turn))
-    here.paper.lines(rows)
+    work = partial(_verdicts, here, entries, turn)
+    here.paper.lines(await here.apart.do(work, leaves_nothing=True) or ())
 
 
 def _verdicts(here: Conversation, entries: tuple[Entry, ...], turn: int) -> list[Line]:
@@ -83,6 +84,7 @@ def _verdicts(here: Conversation, entries: tuple[Entry, ...], turn: int) -> list
     from refold.claims.tree import records
     from refold.cli.verify import Report
     from refold.cli.verify import lines as reported
+    from refold.values.claims import Checked
 
     files, id_ = here.around.files, here.session.view.about.id
     assert files is not None  # the caller has looked
@@ -94,8 +96,12 @@ def _verdicts(here: Conversation, entries: tuple[Entry, ...], turn: int) -> list
         ) from error
     home = here.around.home
     journals = [Record(entries)] if home is None else records(home.path(id_), entries)
-    checked = check(told.claims, seen_in(journals), Today(files))
-    return list(reported(Report(id_, told, checked)))
+    seen, today = seen_in(journals), Today(files)
+    checked = list[Checked]()
+    for claim in told.claims:
+        check_cancelled()
+        checked += check((claim,), seen, today)
+    return list(reported(Report(id_, told, tuple(checked))))
 
 
 def _tree(home: Home | None, view: View, entries: tuple[Entry, ...]) -> Node:

@@ -1,6 +1,7 @@
 """What is offered at the prompt of this session: its commands, and what each takes."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from refold.cli.terminal.commands import commands
@@ -9,15 +10,34 @@ from refold.cli.terminal.completion import (
     Choices,
     Complete,
     Named,
+    Offer,
     completing,
     kept,
 )
+from refold.cli.terminal.conversing import Conversation
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.workspace_files import WorkspaceFiles
 from refold.views.escape import on_one_line
 
 
-def offering(around: Surroundings, directory: Callable[[], str]) -> Complete:
+def offering(here: Callable[[], Conversation]) -> Complete:
+    """`here` is asked at each key: one may have gone elsewhere."""
+    of: Surroundings | None = None
+    found = completing((), {}, os.getcwd)
+
+    def complete(before: str) -> Iterator[Offer]:
+        nonlocal of, found
+        if (around := here().around) is not of:
+            of, found = around, offers_of(around, directory)
+        return found(before)
+
+    def directory() -> str:
+        return here().session.view.about.directory or "."
+
+    return complete
+
+
+def offers_of(around: Surroundings, directory: Callable[[], str]) -> Complete:
     """`directory` is where the session works now."""
     table = [Named(c.name, c.about, c.takes) for c in commands()]
     if around.shortcuts:

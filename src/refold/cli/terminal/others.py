@@ -13,9 +13,11 @@ import anyio
 
 from refold.cli.terminal.completion import Choice
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.terminal.greeting import heading
+from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.errors import BadInput
 from refold.journal.home import Home
+from refold.journal.naming import LAST
 from refold.views.escape import on_one_line
 from refold.views.recap import recap
 from refold.views.styled import line
@@ -57,7 +59,11 @@ async def resume(here: Conversation, rest: str) -> None:
         if id_ := await _picked(here):
             await _go_over(here, id_)
         return
-    found = await anyio.to_thread.run_sync(_home(here).find, rest)
+    home = _home(here)
+    if rest == LAST:
+        await _go_over(here, (await _others(here))[0].id)
+        return
+    found = await anyio.to_thread.run_sync(home.find, rest)
     await _go_over(here, found.id)
 
 
@@ -103,16 +109,18 @@ async def _picked(here: Conversation) -> str:
 async def _go_over(here: Conversation, id_: str) -> None:
     if id_ == here.session.view.about.id:
         raise BadInput(f"{id_} is this session")
-    session, notices = await here.around.resume(id_)
-    about = session.view.about
-    called = on_one_line(about.name or about.title or id_)
-    await here.change(session, f'Gone over to "{called}".')
-    paper = here.paper
+    left, paper = here.session.view.about, here.paper
+    notices = await here.go_on(Way(id_))
+    view = here.session.view
+    called = on_one_line(view.about.name or view.about.title or id_)
+    paper.say(f'Gone over to "{called}".', "dim")
+    if view.about.directory != left.directory:
+        heading(view, here.around, paper)
     for notice in notices:
-        paper.say(on_one_line(notice), "warn")
+        paper.say(notice, "warn")
     paper.gap()
-    paper.lines(recap(session.view, min(paper.room, _WIDEST)))
-    if not session.idle:
+    paper.lines(recap(view, min(paper.room, _WIDEST), paper.look.sign("prompt")))
+    if not here.session.idle:
         paper.line(line("Going on with what was under way.", "dim"))
         await here.go()
 

@@ -5,6 +5,7 @@ drawn only at the start of a line, and taken back before anything else is
 written. Whoever writes here has made the text visible before.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
@@ -14,6 +15,9 @@ from refold.cli.terminal.spelling import MOST, is_all_of_unicode, spelled
 from refold.views.cells import cells, cut
 from refold.views.flow import fitted
 from refold.views.styled import Line, Piece, Style, joined
+
+_FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
+_FAR_IN = 16  # cells: what begins there stands in a second column by itself
 
 
 class Paper:
@@ -47,10 +51,8 @@ class Paper:
     def line(self, line: Line) -> None:
         self.fresh()
         room = self.room if self.look.moves else sys.maxsize
-        text = "".join(text for _, text in line)
-        mark = 2 if text.startswith("* ") else 0  # of the one that is chosen, in a list
-        indent = len(text) - len(text[mark:].lstrip(" "))
-        self.pieces((*fitted(line, room, indent + 2 if indent else 0), ("plain", "\n")))
+        indent = _indent("".join(text for _, text in line), room)
+        self.pieces((*fitted(line, room, indent), ("plain", "\n")))
 
     def lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
@@ -145,3 +147,13 @@ class Paper:
             self._out.flush()
         except OSError:  # the terminal is gone; the session need not end for that
             return
+
+
+def _indent(text: str, room: int) -> int:
+    """Where a line goes on that is broken: in its second column, or below its words."""
+    column = _FIRST_COLUMN.match(text)
+    if column and cells(column[0]) <= room // 2:
+        return cells(column[0])
+    mark = 2 if text.startswith("* ") else 0  # of the one that is chosen, in a list
+    indent = len(text) - len(text[mark:].lstrip(" "))
+    return indent + 2 if 0 < indent < _FAR_IN else indent

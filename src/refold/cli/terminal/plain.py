@@ -129,7 +129,7 @@ class Plain:
             if self._echoed:  # the terminal has thrown away what came with it
                 self._read = ""
             return Key.CTRL_C
-        if self._echoed:
+        if self._echoed and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
             self._paper.typed()
         else:
             self._paper.fresh()

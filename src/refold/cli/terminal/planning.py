@@ -1,10 +1,11 @@
 """/plan, /plans and /execute: begin to plan, see the plans, and carry one out."""
 
 from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.printing import print_words
 from refold.engine.judging import mode_of
 from refold.errors import BadInput
 from refold.journal.rights import after_planning
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import on_one_line
 from refold.views.plans import listed
 
 
@@ -40,7 +41,8 @@ async def plans(here: Conversation, rest: str) -> None:
         raise BadInput(f"there is no plan {rest!r} in this session: there is {there}")
     plan = made[number - 1]
     here.paper.say(on_one_line(plan.title), "strong")
-    here.paper.say(visible(plan.text).rstrip("\n"))
+    here.paper.gap()
+    print_words(plan.text, here.paper)
 
 
 async def execute(here: Conversation, rest: str) -> None:

@@ -40,7 +40,7 @@ async def mode(here: Conversation, rest: str) -> None:
     if not rest:
         now = mode_of(here.around, here.session.view)
         for each in MODES:
-            sign = "›" if each == now else " "
+            sign = "*" if each == now else " "
             here.paper.say(f"{sign} {each:14}{_MEANS[each]}")
         return
     await _change(here, _named(rest))

@@ -5,23 +5,26 @@ printed comes from the session's view and hub. `work` is what happens between
 two prompts.
 """
 
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import count
 
 import anyio
 
 from refold.cli.terminal import judging
+from refold.cli.terminal.apart import Apart
 from refold.cli.terminal.commands import at_once, command_in, obey
 from refold.cli.terminal.cycling import Cycle
 from refold.cli.terminal.greeting import can_go_on, greet, way_back
+from refold.cli.terminal.moving import agreed
 from refold.cli.terminal.offering import offering
 from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.silence import learning
 from refold.cli.terminal.steering import with_pictures
-from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.cli.terminal.this import this_terminal
 from refold.cli.terminal.work import Work, sentence
 from refold.engine.judging import mode_of
@@ -42,12 +45,12 @@ async def run(
 ) -> int:
     """Converse until the person leaves. The exit code comes back."""
 
-    def directory() -> str:
-        return conversation.session.view.about.directory or "."
+    def here() -> Conversation:
+        return conversation
 
     cycle = Cycle()
     paper, reading = this_terminal(
-        color=around.color, history=around.history, complete=offering(around, directory),
+        color=around.color, history=around.history, complete=offering(here),
         cycle=cycle.press, display=around.display, theme=around.theme,
     )  # fmt: skip
     if around.vi:
@@ -72,7 +75,8 @@ class Conversation:
         self.reading, self._given, self._cycle = reading, session, cycle or Cycle()
         self._plans = judging.Queue()
         self._work: Work | None = None
-        self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
+        self.apart = Apart(paper, reading)
+        self._keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
         self._leaving = False
         self._pressed_early = False  # Ctrl+C, after the prompt and before the work
 
@@ -91,7 +95,7 @@ class Conversation:
                 await self._say(first_words, pictures, typed=typed)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._cycle.changing, self, self.reading.redraw)
-                group.start_soon(learning, self.around, lambda: self.session, self._busy)
+                group.start_soon(learning, self, lambda: self._work is not None)
                 await self._prompts()
                 group.cancel_scope.cancel()
 
@@ -109,6 +113,12 @@ class Conversation:
         self._plans = judging.Queue()
         await left.close()
         self.paper.say(told, "dim")
+
+    async def go_on(self, way: Way) -> Sequence[str]:
+        arrived = await self.around.go_on(self.session, way, partial(agreed, self))
+        self.session, self.around = arrived.session, arrived.around
+        self._plans = judging.Queue()
+        return arrived.notices
 
     async def say(self, words: str, *, typed: str | None = None) -> None:
         await self._say(words, seen=True, typed=typed)
@@ -129,9 +139,6 @@ class Conversation:
         if words.strip() and self.reading.lively:  # the line is gone from the screen
             self.paper.say(f"{prompt} {visible(words.strip())}", "dim")
         return words
-
-    def _busy(self) -> bool:
-        return self._work is not None
 
     def judge(self) -> None:
         self._plans.now()
@@ -164,8 +171,7 @@ class Conversation:
             else:
                 await self._typed(typed)
         if self.session.view.about.title:
-            given = self.around.come_back if self.session is self._given else ""
-            self.paper.say(f"To go on later: {given or way_back(self.session.view)}", "dim")
+            self.paper.say(f"To go on later: {way_back(self.session.view)}", "dim")
 
     async def _judge_plans(self) -> None:
         """The plan that waits, if it was not put off, and each that comes of that."""
@@ -244,7 +250,7 @@ class Conversation:
     async def _interrupt(self) -> None:
         if self._work is not None:
             await self._work.interrupt()
-        else:
+        elif not self.apart.stop():
             self._pressed_early = not self.reading.interrupt()
 
     def _prompt(self) -> Line:

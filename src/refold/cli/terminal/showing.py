@@ -1,12 +1,12 @@
 """From what a screen shows to what is printed of it: whatever is new, and nothing twice.
 
 Hears every frame of the hub, in order. What there is to show says `views.screen`; all
-that is remembered here is what has been printed. Asks nobody: `work` does that. A call's
-line stands there before it runs, its result after; where another one came between, the
-line is said again.
+that is remembered here is what has been printed. Asks nobody: `work` does that. Of a
+call that runs alone the line stands there before its result; those that run side by side
+are named in the line of what is done, and stand with their results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from refold.cli.terminal.doing import Doing
@@ -17,6 +17,7 @@ from refold.journal.events import Entry
 from refold.journal.fold import View
 from refold.journal.frame import Frame
 from refold.journal.talk import SHELL
+from refold.tools.task import NAME as TASK
 from refold.values.asked import ASK_USER
 from refold.views.calls import label
 from refold.views.cells import cut
@@ -29,6 +30,7 @@ from refold.views.screen.blocks import (
     Coming,
     Heard,
     News,
+    Open,
     Thought,
     TurnOver,
     Words,
@@ -41,6 +43,8 @@ from refold.views.styled import Line, line
 
 _MADE = 10  # calls that the code of one call makes, and that are printed
 _HINT = "; /expand shows all"
+_NAMED = 3  # of the calls that run side by side
+_SHORT = 24  # cells of such a name
 
 
 class Showing:
@@ -54,7 +58,7 @@ class Showing:
         self._now = Screen(window=around.window)
         self._last = ""  # the call whose line was printed last, with nothing after it
         self._put: set[str] = set()  # calls that were asked about here, until they run
-        self._dense = False  # the last thing printed was a call with a short result
+        self._dense = False  # what was printed last is a line or two: the next stands close
         self._made: dict[str, int] = {}  # by the code of each call that runs
         self._doing = Doing(clock, paper.look.sign("wheel"))
         self._speech = Speech(paper, self._doing)
@@ -82,6 +86,8 @@ class Showing:
         """What is being done right now, for a line that will be taken back."""
         view, moved = self._now.view, {each.node: each for each in self._now.moved}
         below = at_work(view.family, moved, view.turn.seq)
+        if not below and self._doing.what:  # else a question has taken the line
+            below = _side_by_side(self._now.open, self._last, self._around)
         return self._doing.line(_waiting(view), below)
 
     def asked(self, call_id: str) -> None:
@@ -105,9 +111,7 @@ class Showing:
             case Called():
                 self._ended(block)
             case News():
-                self._part()
-                self._paper.line(block.line)
-                self._last = ""
+                self._beside(block.line)
             case TurnOver():
                 self._close()
                 self._doing.over()
@@ -169,9 +173,14 @@ class Showing:
         """Words for later. Those instead of a turn that is stopped are shown after it."""
         if self._stands(block) or self._now.view.turn.stopped:
             return
+        self._beside(line(f"after this turn: {visible(block.said)}", "dim"))
+
+    def _beside(self, told: Line) -> None:
         self._part()
-        self._paper.say(f"after this turn: {visible(block.said)}", "dim")
-        self._last = ""
+        if not self._dense:
+            self._paper.gap()
+        self._paper.line(told)
+        self._last, self._dense = "", True
 
     def _does(self, before: Status, now: Status) -> None:
         if now.tries > before.tries:
@@ -199,9 +208,7 @@ class Showing:
             return
         if block.call.name != ASK_USER:
             self._put.discard(block.call.id)
-        tool = self._around.tool(block.call.name)
-        # Looks that run side by side are over at once: theirs stand with their results.
-        if alone or not (tool and tool.effect.repeatable):
+        if alone and block.call.name != TASK:  # that its child begins is told
             self._announce(block)
 
     def _announce(self, block: Called) -> None:
@@ -232,11 +239,32 @@ class Showing:
         rows = result_rows(block, self._paper.room - 4, where, _HINT)
         if (more := self._made.pop(id_, 0) - _MADE) > 0:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
-        if id_ not in self._put:  # what came of a question was said below it
+        # What came of a question was said below it, and of a child in a line of its own.
+        if id_ not in self._put and not _is_told(block, self._now.view):
             self._announce(block)
             self._paper.under([] if is_plan(block) else rows)
         self._put.discard(id_)
         self._last, self._dense = "", len(rows) == 1
+
+
+def _is_told(block: Called, view: View) -> bool:
+    """Is there a child of this call, of which there is news and nothing else to be said?"""
+    born = (child.born for child in view.family.children)
+    return block.stage == "done" and any(
+        each.call_id == block.call.id and not (each.key or each.branch) for each in born
+    )
+
+
+def _side_by_side(open_: Sequence[Open], last: str, around: Surroundings) -> str:
+    """The calls that run, but for the one whose line stands right above."""
+    running = [
+        block.call for block in open_
+        if isinstance(block, Called) and block.stage == "running"
+        and not block.within and block.call.id != last
+    ]  # fmt: skip
+    named = [cut(label(call, around.tool(call.name)), _SHORT) for call in running[:_NAMED]]
+    more = [f"{len(running) - _NAMED} more"] if len(running) > _NAMED else []
+    return " · ".join([*named, *more])
 
 
 def _waiting(view: View) -> str:

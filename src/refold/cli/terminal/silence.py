@@ -5,19 +5,16 @@ from contextlib import suppress
 
 import anyio
 
-from refold.cli.terminal.surroundings import Surroundings
+from refold.cli.terminal.conversing import Conversation
 from refold.errors import RefoldError
-from refold.session.session import Session
 
 
-async def learning(
-    around: Surroundings, session: Callable[[], Session], busy: Callable[[], bool]
-) -> None:
-    """After each long silence, until this is cancelled. `session` is the one of then."""
-    while around.learn_idle is not None:
-        seen = session().view.seq
-        await anyio.sleep(around.idle)
-        now = session()
-        if not busy() and now.idle and now.view.seq == seen:
+async def learning(here: Conversation, busy: Callable[[], bool]) -> None:
+    """After each long silence, until this is cancelled."""
+    while True:
+        seen = here.session.view.seq
+        await anyio.sleep(here.around.idle)
+        now, learn = here.session, here.around.learn_idle
+        if learn is not None and not busy() and now.idle and now.view.seq == seen:
             with suppress(RefoldError):  # the next silence, or the end, tries again
-                await around.learn_idle(now)
+                await learn(now)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -21,6 +22,22 @@ from refold.tools.contract import Tool
 from refold.values.budget import NO_LIMIT, Budget
 from refold.values.effort import Effort
 from refold.values.rights import Mode
+
+# Shows these lines, asks the question below them, and says whether the answer is yes.
+Asks: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
+
+
+class Way(Struct, frozen=True):
+    """Where a person wants to go on: in which session, and where that is to work.
+
+    `directory` is a real path, "": as it is; `added` belongs to its workspace from then
+    on. With `tree` it works in a git working tree of that name ("": called after the time).
+    """
+
+    session: str
+    directory: str = ""
+    added: tuple[str, ...] = ()
+    tree: str | None = None
 
 
 async def _only_this_model(name: str) -> str:
@@ -43,8 +60,10 @@ async def _no_fork(view: View, at: int | None) -> Session:
     raise BadInput("a session cannot be forked here: leave, and say refold -c --fork")
 
 
-async def _no_resume(id_: str) -> tuple[Session, Sequence[str]]:
-    raise BadInput(f"a session cannot be taken up here: leave, and say refold -r {id_}")
+async def only_here(left: Session, way: "Way", asks: Asks) -> "Arrived":
+    raise BadInput(
+        f"nothing can be gone over to here: leave, and say refold -r {way.session}"
+    )
 
 
 async def _no_settings(keys: tuple[str, ...]) -> Sequence[str]:
@@ -60,8 +79,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     The terminal records the choice itself.
     `remember` makes a setting the default of every session to come; `settings` tells those
-    of these keys, or all, a line each. `resume` takes up another session of this directory,
-    and says what the person has to know of it. `new_session` opens
+    of these keys, or all, a line each. `go_on` leaves a session, closes it, and takes one
+    up where the way leads; it raises where that cannot be, and all is as it was. `new_session` opens
     another session in the same directory; the terminal closes the one it leaves, and any
     that it asked for; the first one stays its giver's to close as well. `rules`, `mode`
     and `facts` are what calls are judged by: from them follows which rule can be offered.
@@ -76,7 +95,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     remember: Callable[[str, str], None] = _not_remembered
     new_session: Callable[[], Awaitable[Session]] = _only_this_session
     fork: Callable[[View, int | None], Awaitable[Session]] = _no_fork  # at an event, or now
-    resume: Callable[[str], Awaitable[tuple[Session, Sequence[str]]]] = _no_resume
+    go_on: Callable[[Session, Way, Asks], Awaitable["Arrived"]] = only_here
     home: Home | None = None  # where sessions are kept; None: nowhere
     settings: Callable[[tuple[str, ...]], Awaitable[Sequence[str]]] = _no_settings
     files: Files | None = None  # of the workspace; None: they cannot be looked at here
@@ -114,7 +133,14 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     # Sessions that a command may name: ids, names and titles, the newest first.
     sessions: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     notices: Sequence[str] = ()  # said at the start: no sandbox, a journal mended
-    come_back: str = "refold -c"  # what to type to go on with this session
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.spec.name == name), None)
+
+
+class Arrived(Struct, frozen=True):
+    """A session that was taken up, what is around it, and what the person has to know."""
+
+    session: Session
+    around: Surroundings
+    notices: Sequence[str] = ()

@@ -35,7 +35,7 @@ class Terminfo(Struct, frozen=True, kw_only=True):
         return len(self.inks)
 
 
-def terminfo(term: str, paper: int = 1) -> Terminfo | None:
+def terminfo(term: str, out: int = 1) -> Terminfo | None:
     """What is known of the terminal `term`; None if there is no entry for it.
 
     The library keeps the first terminal that a process asks for, and gives it again
@@ -46,7 +46,7 @@ def terminfo(term: str, paper: int = 1) -> Terminfo | None:
     except ImportError:  # a Python that was built without it
         return None
     try:
-        curses.setupterm(term, paper)
+        curses.setupterm(term, out)
     except (curses.error, ValueError):  # there is no such entry, or no such name can be
         return None
 

@@ -1,4 +1,4 @@
-"""The terminal this process sits at: a screen to print on and a way to be heard."""
+"""The terminal this process sits at: paper to print on, and a way to be heard."""
 
 import os
 import sys

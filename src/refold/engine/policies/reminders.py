@@ -1,4 +1,4 @@
-"""Notes that keep a model from forgetting: its open todos, and files that others changed.
+"""Notes that keep a model from forgetting: its todos, changed files, where it works now.
 
 They are tagged as reminders, so that nobody takes them for a person's words. Those about
 plan mode stand in `planning`, those about how a turn ends with the rules that end it.
@@ -17,6 +17,10 @@ CHANGED_FILES = (
     "<reminder>These files are not any more as you last saw them; somebody else may have "
     "changed them:\n{files}\nRead them again before you rely on them.</reminder>"
 )
+OTHER_PLACE = (
+    "<reminder>This session works in {directory} now. Relative paths begin there; those "
+    "that were said before began elsewhere.</reminder>"
+)
 _NAMED = 20  # todos or files
 
 
@@ -30,7 +34,13 @@ def reminding(every: int = 10) -> tuple[Policy, ...]:
         lines = [f"- [{t.status}] {_tame(t.subject)}" for t in view.talk.todos if t.open]
         return Note(OPEN_TODOS.format(todos=_listed(lines))) if lines else None
 
-    return (changed_files, open_todos)
+    return (other_place, changed_files, open_todos)
+
+
+def other_place(view: View) -> Note | None:
+    if not view.reminded.moved:
+        return None
+    return Note(OTHER_PLACE.format(directory=_tame(view.about.directory)))
 
 
 def changed_files(view: View) -> Note | None:

@@ -45,15 +45,11 @@ class Part(Struct, frozen=True):
 class Packing:
     """Looks at all there is; then `pieces` gives the document. `damages`: what is not in it.
 
-    Raises `BadInput` for a child, or where nothing stands in the session.
+    Raises `BadInput` where nothing stands in the session. A child goes as any other: what
+    it had of its parent is history once it is imported.
     """
 
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
-        if "/" in session:
-            raise BadInput(
-                f"{session} is a child of another session, and lives by its rights: export "
-                f"{session.partition('/')[0]} as JSON, or this one as text, md or html"
-            )
         self.damages = list[str]()
         self._children = children
         self._parts = list(self._survey("", path))

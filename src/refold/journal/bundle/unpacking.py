@@ -36,7 +36,10 @@ from refold.journal.named import blobs_of
 ASIDE = ".import-"  # before the process id of who makes it
 DEEPEST = 16  # children below children
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{4}")
-_SHOWN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# That of a child goes on with its names. None of these is ever a path here.
+_SHOWN_ID = re.compile(
+    rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD.pattern}){{0,{DEEPEST}}}"
+)
 _AT_ONCE = 1 << 20  # bytes
 
 

@@ -7,6 +7,7 @@ one question: slower, and the person is told.
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from refold.errors import RefoldError
 from refold.journal import lines
 from refold.journal.catalogue.card import Card
 from refold.journal.catalogue.hit import Hit
@@ -89,7 +91,7 @@ class Catalogue:
         if not self.path.exists():
             return {}
         try:
-            found = self._once(self.path, lambda tables: tables.cards())
+            found = self._once(self.path, Tables.whole_cards)
         except (apsw.Error, OSError):  # whoever asks for more is told
             return {}
         return {card.id: card for card in found}
@@ -104,16 +106,18 @@ class Catalogue:
         return self._with(read, lambda: False)
 
     def rebuild(self) -> Built:
-        """Throw everything away and read all journals again."""
+        """Read all journals again, aside. Until that is done, others find what was known."""
         began = time.monotonic()
-        if self.path.exists():
-            throw_away(self.path, self.path.stat().st_ino)
 
-        def build(tables: Tables) -> tuple[int, int]:
-            self._index(tables, inf)
-            return tables.count()
+        def build(aside: Tables) -> tuple[int, int]:
+            self._index(aside, inf)
+            if self._root.is_dir() and not self._with(
+                partial(_filled, aside), lambda: False
+            ):
+                raise RefoldError(f"the catalogue {self.path} is as it was: see above")
+            return aside.count()
 
-        sessions, messages = self._with(build)
+        sessions, messages = self._alone(build)
         return Built(sessions, messages, time.monotonic() - began, _size(self.path))
 
     def _index(self, tables: Tables, seconds: float) -> bool:
@@ -159,7 +163,19 @@ class Catalogue:
                     "session is read, which takes longer"
                 )
                 self._private = True
-        return otherwise() if otherwise else self._once(PRIVATE, work)
+        return otherwise() if otherwise else self._alone(work)
+
+    def _alone(self, work: Callable[[Tables], T]) -> T:
+        """Do it with a private one."""
+        import apsw
+
+        try:
+            return self._once(PRIVATE, work)
+        except apsw.Error as error:
+            raise RefoldError(
+                f"no temporary catalogue can be written ({_why(error)}): make room on the "
+                "disk, or set SQLITE_TMPDIR to a directory with more"
+            ) from error
 
     def _once(self, path: Path, work: Callable[[Tables], T]) -> T:
         tables = opened(path)
@@ -167,6 +183,11 @@ class Catalogue:
             return work(tables)
         finally:
             tables.close()
+
+
+def _filled(aside: Tables, tables: Tables) -> bool:
+    tables.become(aside)
+    return True
 
 
 def _mixed(hits: Iterator[Hit], wanted: Callable[[Card], bool]) -> Iterator[Hit]:
@@ -195,4 +216,8 @@ def _size(path: Path) -> int:
 
 
 def _why(error: Exception) -> str:
+    import apsw
+
+    if isinstance(error, apsw.FullError):  # which says, at times, that it is no error
+        return "the disk is full"
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -2,8 +2,9 @@
 
 A journal of which the last line that we know still stands in its place is the one we know;
 any other was cut, replaced or written anew, and is read from its start. Each piece of work
-is one transaction: whoever is stopped in it, in whatever way, leaves a good file behind,
-and whoever comes at the same time waits for a moment and finds it done.
+is one transaction, also within a long journal: whoever is stopped in it, in whatever way,
+leaves a good file behind, and whoever comes at the same time waits for a moment and then
+shares the work.
 """
 
 import os
@@ -23,8 +24,10 @@ from refold.journal.catalogue.tables import Read, Row, Tables
 from refold.journal.codec import Head
 from refold.journal.seen import Seen, Stamp, stamp_of
 
-_PIECE = 0.25  # seconds of work in one transaction; others may want to write, too
+_PIECE = 0.25  # seconds of work in one transaction
+_GAP = 0.005  # and between two; others want to write, too, and look more often than that
 _MANY = 1_000  # messages held in memory
+_FAR = 1 << 21  # bytes that are read at once
 _BUFFER = 1 << 16
 Place = Callable[[str], Path]  # the directory of a session
 Tell = Callable[[int, int], None]  # so many of so many are done
@@ -37,10 +40,16 @@ class Indexing:
     """
 
     def __init__(
-        self, tables: Tables, place: Place, until: float, tell: Tell = lambda _, __: None
+        self,
+        tables: Tables,
+        place: Place,
+        until: float,
+        tell: Tell = lambda _, __: None,
+        piece: float = _PIECE,
     ) -> None:
         self._tables, self._place = tables, place
-        self._until, self._tell = until, tell
+        self._until, self._tell, self._piece = until, tell, piece
+        self._ends = 0.0  # of the piece of work under way
 
     def run(self, there: Seen) -> bool:
         """False if there was no time for all."""
@@ -57,65 +66,89 @@ class Indexing:
                 if known.get(child) != stamp_of(self._file(child)):
                     yield child
 
-    def _all(self, left: Sequence[str]) -> bool:
-        done = 0
-        while done < len(left):
+    def _all(self, wanted: Sequence[str]) -> bool:
+        left, done = list(reversed(wanted)), 0
+        while left:
             if time.monotonic() >= self._until:
                 return False
             self._tables.begin()
             try:
-                ends = time.monotonic() + _PIECE
-                while done < len(left) and time.monotonic() < ends:
-                    self._one(left[done])
-                    done += 1
+                done += self._some(left)
                 self._tables.commit()
             except BaseException:
                 self._tables.roll_back()
                 raise
-            self._tell(done, len(left))
+            self._tell(done, done + len(left))
+            if left:
+                time.sleep(_GAP)
         return True
 
-    def _one(self, id_: str) -> None:
-        """Read on in one session, and in the children that it has."""
+    def _some(self, left: list[str]) -> int:
+        """Take from the end of `left` what there is time for; at least a part of one."""
+        self._ends, done = time.monotonic() + self._piece, 0
+        while left:
+            id_ = left[-1]
+            if (children := self._one(id_)) is None:
+                break
+            left.pop()
+            left += [f"{id_}/{child}" for child in reversed(children)]
+            done += 1
+            if time.monotonic() >= self._ends:
+                break
+        return done
+
+    def _one(self, id_: str) -> Sequence[str] | None:
+        """Read on in one session. Its children, that come next; None: there is more of it."""
         file = self._file(id_)
         row, stamp = self._tables.row(id_), stamp_of(file)
         if stamp is None:
-            self._forget(id_)
-            return
-        if row is None or row.read.stamp != stamp:  # else another process was faster
-            card = self._read(id_, file, stamp, row)
-            for child in card.children:
-                self._one(f"{id_}/{child}")
+            return () if self._forget(id_) else None
+        if row is not None and row.read.stamp == stamp:  # another process was faster
+            return ()
+        return self._read(id_, file, stamp, row)
 
-    def _forget(self, id_: str) -> None:
-        for below in self._tables.ids_below(id_):
-            if (row := self._tables.row(below)) is not None:
-                self._tables.forget(row.key)
+    def _forget(self, id_: str) -> bool:
+        """False if there is more of it."""
+        rows = (self._tables.row(below) for below in self._tables.ids_below(id_))
+        return all(self._emptied(row) for row in rows if row is not None)
 
-    def _read(self, id_: str, file: str, stamp: Stamp, row: Row | None) -> Card:
+    def _read(
+        self, id_: str, file: str, stamp: Stamp, row: Row | None
+    ) -> Sequence[str] | None:
         try:
             with open(file, "rb", buffering=_BUFFER) as opened:
-                if row is None or not _goes_on(row, opened):
-                    row = self._afresh(id_)
+                if row is not None and not _goes_on(row, opened):
+                    if not self._emptied(row):
+                        return None
+                    row = None
+                row = row or self._added(id_)
                 reading = _Reading(row.card, row.read)
                 for found in reading.pieces(opened):
                     self._tables.put_words(row.key, found)
+                    if time.monotonic() >= self._ends:
+                        break
             card, read = reading.card, reading.read
         except OSError as error:
-            row = self._afresh(id_)
-            card, read = (
-                Card(id_, damage=f"{file} cannot be read: {error.strerror}"),
-                Read(),
-            )
-            stamp = Stamp()  # to be tried again: a change of rights leaves no trace
+            if row is not None and not self._emptied(row):
+                return None
+            row, reading = self._added(id_), None
+            why = f"{file} cannot be read: {error.strerror}"
+            card, read = Card(id_, damage=why), Read()
         card = replace(card, changed=stamp.changed)
-        self._tables.put(row.key, card, replace(read, stamp=stamp))
-        return card
+        whole = reading is not None and reading.over
+        # Else to be tried again: a change of rights leaves no trace, nor does a pause.
+        self._tables.put(row.key, card, replace(read, stamp=stamp) if whole else read)
+        return None if reading is not None and not whole else card.children
 
-    def _afresh(self, id_: str) -> Row:
-        if (row := self._tables.row(id_)) is not None:
-            self._tables.forget(row.key)
+    def _added(self, id_: str) -> Row:
         return Row(self._tables.add(Card(id_)), Card(id_), Read())
+
+    def _emptied(self, row: Row) -> bool:
+        """Forget all of it, or as much as there is time for; then False."""
+        while self._tables.forget_some(row):
+            if time.monotonic() >= self._ends:
+                return False
+        return True
 
     def _file(self, id_: str) -> str:
         return os.path.join(self._place(id_), lines.NAME)
@@ -139,11 +172,15 @@ class _Reading:
     ) -> None:
         self.card, self.read, self._wanted = card, read, wanted
         self._size = 0  # of the line that is looked at
+        self.over = False
 
     def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
-        """(seq, who, text) of what can be found in it, up to its end or to where it breaks."""
+        """(seq, who, text) of what can be found in it, up to its end or to where it breaks.
+
+        After each piece it can be left, and read on from there.
+        """
         found = list[tuple[int, str, str]]()
-        file.seek(self.read.upto)
+        file.seek(begins := self.read.upto)
         try:
             for known, head in codec.follow(
                 self._lines(file), Head(self.card.events, self.read.h or Head().h)
@@ -154,11 +191,12 @@ class _Reading:
                 self.read = Read(Stamp(), upto, self._size, head.h)
                 if event is not None and (said := words.words_of(event)) is not None:
                     found.append((head.seq, *said))
-                    if len(found) >= _MANY:
-                        yield found
-                        found = []
+                if len(found) >= _MANY or upto - begins >= _FAR:
+                    yield found
+                    found, begins = [], upto
         except Corrupt as error:
             self.card = replace(self.card, damage=f"{file.name}: {error}")
+        self.over = True
         yield found
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:

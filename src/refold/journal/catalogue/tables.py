@@ -6,8 +6,10 @@ SQLite deletes by itself. What is written into it is the business of `indexing`.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from errno import EEXIST
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -21,8 +23,10 @@ from refold.journal.seen import Stamp
 
 VERSION = 1
 PRIVATE = Path()  # no file that anybody else can see
-_PATIENCE = 5_000  # milliseconds that another writer is waited for
+_PATIENCE = 5.0  # seconds that another writer is waited for
+_POLL = 0.001  # seconds between two looks whether that one is done
 _SNIPPET = 20  # words
+_FORGOTTEN = 1_000  # messages at once
 _BITS = 32  # of an event's number in the key of its words
 _SCHEMA = f"""
     CREATE TABLE sessions (
@@ -55,8 +59,14 @@ class Sql(Protocol):
         self, statements: str, bindings: Iterable[Sequence[Value]]
     ) -> Iterator[tuple[Any, ...]]: ...
     def last_insert_rowid(self) -> int: ...
-    def set_busy_timeout(self, milliseconds: int) -> None: ...
+    def set_busy_handler(self, again: Callable[[int], bool]) -> None: ...
     def close(self) -> None: ...
+    def backup(self, into: str, source: "Sql", of: str) -> "Copying": ...
+
+
+class Copying(Protocol):
+    def step(self) -> bool: ...
+    def close(self, force: bool) -> None: ...
 
 
 class Read(Struct, frozen=True):
@@ -85,7 +95,7 @@ class Tables:
 
     def wait_at_most(self, seconds: float) -> None:
         """Be less patient with other writers than usual."""
-        self._sql.set_busy_timeout(int(min(seconds * 1_000, _PATIENCE)))
+        self._sql.set_busy_handler(_patient(min(seconds, _PATIENCE)))
 
     def begin(self) -> None:
         """From here on nobody else writes. What is written is there with `commit`."""
@@ -97,6 +107,17 @@ class Tables:
     def roll_back(self) -> None:
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
+
+    def become(self, other: "Tables") -> None:
+        """Hold what that one holds, and nothing else, at once for all who look.
+
+        Others have this file open: to put another in its place would mix the two.
+        """
+        copying = self._sql.backup("main", other._sql, "main")
+        try:
+            copying.step()
+        finally:
+            copying.close(True)  # by force: what went wrong has been told
 
     def stamps(self) -> dict[str, Stamp]:
         found = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
@@ -113,13 +134,14 @@ class Tables:
 
     def cards(self, *, children: bool = False) -> list[Card]:
         """In no order: SQLite would carry all of each about while it sorts."""
-        which = "" if children else " WHERE parent = ''"
-        found = self._sql.execute(f"SELECT card FROM sessions{which}")
-        return [_CARD.decode(card) for (card,) in found]
+        return self._cards("" if children else " WHERE parent = ''")
+
+    def whole_cards(self) -> list[Card]:
+        """Those of which all has been read that was there."""
+        return self._cards(" WHERE parent = '' AND size >= 0")
 
     def with_children(self) -> list[Card]:
-        found = self._sql.execute("SELECT card FROM sessions WHERE children > 0")
-        return [_CARD.decode(card) for (card,) in found]
+        return self._cards(" WHERE children > 0")
 
     def add(self, card: Card) -> int:
         """Make a row for a session that has none. Gives its key."""
@@ -147,12 +169,23 @@ class Tables:
             ((key << _BITS | seq, text, who) for seq, who, text in words),
         )
 
-    def forget(self, key: int) -> None:
-        self._sql.execute(
-            "DELETE FROM words WHERE rowid BETWEEN ? AND ?",
-            (key << _BITS, (key + 1 << _BITS) - 1),
-        )
-        self._sql.execute("DELETE FROM sessions WHERE key = ?", (key,))
+    def forget_some(self, row: Row) -> bool:
+        """A part of a session, or what is left of it. Is there more?"""
+        first, last = row.key << _BITS, (row.key + 1 << _BITS) - 1
+        rest = self._sql.execute(
+            "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
+            "LIMIT 1 OFFSET ?", (first, last, _FORGOTTEN),
+        )  # fmt: skip
+        more = next((id_ for (id_,) in rest), None)
+        upto = last if more is None else more - 1
+        self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, upto))
+        if more is None:
+            self._sql.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
+        else:  # so that nobody reads on where its words are gone
+            self._sql.execute(
+                "UPDATE sessions SET size = -1, last = 0 WHERE key = ?", (row.key,)
+            )
+        return more is not None
 
     def ids_below(self, id_: str) -> list[str]:
         """The session, its children, and theirs."""
@@ -173,6 +206,10 @@ class Tables:
             seq = rowid & (1 << _BITS) - 1
             yield Hit(_CARD.decode(card), seq, who, shown(snippet))
 
+    def _cards(self, which: str) -> list[Card]:
+        found = self._sql.execute(f"SELECT card FROM sessions{which}")
+        return [_CARD.decode(card) for (card,) in found]
+
     def count(self) -> tuple[int, int]:
         """Sessions, children among them, and messages."""
         [(sessions,)] = self._sql.execute("SELECT count(*) FROM sessions")
@@ -187,11 +224,11 @@ def opened(path: Path) -> Tables:
     if path == PRIVATE:
         connection = cast("Sql", apsw.Connection(""))
     else:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _made(path)
         made = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         connection = cast("Sql", made)
     try:
-        connection.set_busy_timeout(_PATIENCE)
+        connection.set_busy_handler(_patient(_PATIENCE))
         # Lost in a power cut is at most what the journals tell again.
         connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         if _version(connection) != VERSION:
@@ -203,6 +240,35 @@ def opened(path: Path) -> Tables:
         connection.close()
         raise
     return Tables(connection)
+
+
+def _made(path: Path) -> None:
+    """Make the file where there is none, for its owner alone.
+
+    One that is there is not opened: closing it would take the locks away that SQLite has on
+    it in other threads here.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError as error:
+        if not path.is_file():
+            raise OSError(EEXIST, "no file stands in its place") from error
+
+
+def _patient(seconds: float) -> Callable[[int], bool]:
+    """Looks often: who indexes pauses for moments only, and would be missed by SQLite's own."""
+    until = 0.0
+
+    def again(looks: int) -> bool:
+        nonlocal until
+        now = time.monotonic()
+        until = until if looks else now + seconds
+        if now < until:
+            time.sleep(_POLL)
+        return now < until
+
+    return again
 
 
 def throw_away(path: Path, inode: int) -> None:

@@ -16,6 +16,7 @@ from msgspec import Raw
 from refold.provider.port import Delta
 from refold.provider.text_protocol import marks
 from refold.provider.text_protocol.attempt import Attempt, Step
+from refold.provider.text_protocol.margin import BEGINNINGS
 from refold.provider.text_protocol.marks import Opening
 from refold.provider.text_protocol.scan import Scan
 from refold.provider.text_protocol.shapes import Call
@@ -23,7 +24,7 @@ from refold.provider.text_protocol.sifted import Sifted
 from refold.values.schema import Schema
 from refold.values.tools import ToolSpec
 
-_SPOT = re.compile(r"[<\[{`~]")
+_SPOT = re.compile(f"[{re.escape(BEGINNINGS)}]")
 
 
 class Reading:

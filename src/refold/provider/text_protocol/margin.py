@@ -5,6 +5,7 @@ stands behind a `>` is a quote, up to the next blank line. Fences are not its
 business: `heard` goes over those.
 """
 
+BEGINNINGS = "<[{`~"  # what a call, or a fence around one, may begin with
 _CODE = 4  # blanks before a line make code of it
 
 

@@ -1,12 +1,19 @@
-"""An answer of a model that was offered tools: is all of it calls, written as words?"""
+"""An answer of a model that was offered tools: is all of it calls, written as words?
+
+Most show with their first word that they are not. The reading, with all its patterns, is
+made for the others.
+"""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from refold.provider.port import CallDelta, Delta, Done, Request, Retrying, TextDelta
-from refold.provider.text_protocol.heard import Reading
-from refold.provider.text_protocol.shapes import fits
+from refold.provider.text_protocol.margin import BEGINNINGS
+
+if TYPE_CHECKING:
+    from refold.provider.text_protocol.heard import Reading
 
 
 class Watching:
@@ -17,7 +24,7 @@ class Watching:
 
     def __init__(self, request: Request, notice: str) -> None:
         self._request, self._notice = request, notice
-        self._reading = Reading(request.tools, bytes(request.schema), wary=True)
+        self._reading: Reading | None = None
         self._passes = not request.tools or request.tool_choice == "none"
         self.found = False
 
@@ -27,28 +34,48 @@ class Watching:
             return
         match delta:
             case TextDelta(text):
-                yield from self._reading.feed(text)
-                if self._reading.said:
-                    yield from self._reading.end(calls=False)
-                    self._passes = True
+                yield from self._heard(text)
             case CallDelta():
-                yield from self._reading.end(calls=False)
-                self._passes = True  # it can do it its own way
+                yield from self._passed()  # it can do it its own way
                 yield delta
-            case Done():
-                yield from self._ended(delta)
+            case Done() if self._reading is not None:
+                yield from self._ended(delta, self._reading)
             case _:
                 yield delta
 
-    def _ended(self, done: Done) -> Iterator[Delta]:
+    def _heard(self, text: str) -> Iterator[Delta]:
+        first = text.lstrip()[:1]
+        if self._reading is None and first and first not in BEGINNINGS:
+            self._passes = True
+            yield TextDelta(text)
+            return
+        self._reading = reading = self._reading or self._new()
+        yield from reading.feed(text)
+        if reading.said:
+            yield from self._passed()
+
+    def _passed(self) -> Iterator[Delta]:
+        """Nothing is held back any more."""
+        self._passes = True
+        if self._reading is not None:
+            yield from self._reading.end(calls=False)
+
+    def _ended(self, done: Done, reading: "Reading") -> Iterator[Delta]:
+        from refold.provider.text_protocol.shapes import fits
+
         tools = {tool.name: tool for tool in self._request.tools}
         if done.stop in ("end", "calls"):
-            self._reading.close()
-            calls = self._reading.calls
+            reading.close()
+            calls = reading.calls
             fit = all(fits(call, tools) for call in calls)
-            self.found = bool(calls) and fit and not self._reading.said
+            self.found = bool(calls) and fit and not reading.said
         if self.found:
             yield Retrying(0.0, self._notice)
             done = replace(done, stop="calls")
-        yield from self._reading.end(calls=self.found)
+        yield from reading.end(calls=self.found)
         yield done
+
+    def _new(self) -> "Reading":
+        from refold.provider.text_protocol.heard import Reading
+
+        return Reading(self._request.tools, bytes(self._request.schema), wary=True)

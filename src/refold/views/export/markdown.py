@@ -49,7 +49,9 @@ def _one(told: Story, how: _How, level: int) -> Iterator[str]:
     for name, value in told.facts:
         yield f"| {name} | {_words(value)} |\n"
     for turn in told.turns:
-        yield f"\n{'#' * min(level + 1, 6)} Turn {turn.number} · {how.means.when(turn.at)}\n"
+        if turn.number:
+            head = f"{'#' * min(level + 1, 6)} Turn {turn.number}"
+            yield f"\n{head} · {how.means.when(turn.at)}\n"
         for block in turn.blocks:
             yield "\n" + "".join(_block(block, turn, told, how, level))
         if turn.over is not None:

@@ -16,9 +16,8 @@ from refold.values.messages import Image, ToolCall
 from refold.views.cells import cut
 from refold.views.counts import spent_row
 from refold.views.escape import on_one_line
-from refold.views.screen.blocks import Block, Called, Heard, Thought, TurnOver
+from refold.views.screen.blocks import Block, Called, Heard, News, Thought, TurnOver
 from refold.views.screen.screen import Screen, screen_of
-from refold.views.screen.talk import from_child
 
 _TITLE = 90  # cells
 
@@ -38,7 +37,11 @@ class Means(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True):
-    """`over` is None while it runs. Calls that code made stand `within` the others."""
+    """`over` is None while it runs. Calls that code made stand `within` the others.
+
+    `number` 0 is none: it is what came after the last one, such as a command that a person
+    ran, and waits to be told with the next words.
+    """
 
     number: int
     title: str
@@ -63,6 +66,10 @@ class Story(Struct, frozen=True):
     below: dict[str, tuple["Story", ...]]
 
     @property
+    def numbered(self) -> tuple[Turn, ...]:
+        return tuple(turn for turn in self.turns if turn.number)
+
+    @property
     def lost(self) -> tuple["Story", ...]:
         """Children whose call is not told of: they stand at the end."""
         blocks = (block for turn in self.turns for block in turn.blocks)
@@ -81,7 +88,7 @@ def story(node: Node, means: Means) -> Story:
         node,
         title_of(node),
         tuple((name, on_one_line(value)) for name, value in _facts(node, means) if value),
-        tuple(_turns(shown)),
+        tuple(_turns(shown, runs=bool(node.view.turn.seq))),
         screen,
         _by_call([story(child, means) for child in known]),
     )
@@ -118,7 +125,7 @@ def _facts(node: Node, means: Means) -> Iterator[tuple[str, str]]:
     yield "written by", f"refold {about.refold}" if about.refold else ""
 
 
-def _turns(blocks: Sequence[Block]) -> Iterator[Turn]:
+def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
     waiting, number = list[Block](), 0
     for block in blocks:
         if isinstance(block, TurnOver):
@@ -128,7 +135,18 @@ def _turns(blocks: Sequence[Block]) -> Iterator[Turn]:
         else:
             waiting.append(block)
     if waiting:
-        yield _turn(number + 1, waiting, None)
+        begun = runs or any(map(_is_of_a_turn, waiting))
+        yield _turn(number + 1 if begun else 0, waiting, None)
+
+
+def _is_of_a_turn(block: Block) -> bool:
+    match block:
+        case Heard(sender=sender):
+            return sender in WISHING
+        case News():
+            return False
+        case _:
+            return True
 
 
 def _turn(number: int, blocks: Sequence[Block], over: TurnOver | None) -> Turn:
@@ -138,7 +156,7 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnOver | None) -> Turn:
     within = {id_: tuple(calls) for id_, calls in groupby(made, key=lambda b: b.within)}
     inner = set(map(id, made))
     top = tuple(b for b in blocks if id(b) not in inner)
-    said = [b for b in blocks if isinstance(b, Heard) and not from_child(b.sender)]
+    said = [b for b in blocks if isinstance(b, Heard) and b.sender in WISHING]
     words = _short(said[0].said) if said else ""
     at = blocks[0].at if blocks else over.at if over else 0.0
     return Turn(number, words or "(no words)", at, top, within, over)

@@ -20,7 +20,11 @@ _STAGES: Mapping[Stage, str] = {
     "unknown": "end not known",
 }
 _MOMENT = 0.1  # seconds
-_WHO: Mapping[str, str] = {"person": "Person", "parent": "The agent above"}
+_WHO: Mapping[str, str] = {
+    "person": "Person",
+    "parent": "The agent above",
+    "shell": "Shell",
+}
 
 
 def who(sender: str) -> str:

@@ -46,7 +46,7 @@ def page(node: Node, means: Means) -> Iterator[str]:
     yield _head(told.title)
     yield '<body>\n<a class="skip" href="#talk">Skip to the talk</a>\n<div class="page">\n'
     yield element("header", element("h1", told.title), _facts(told)) + "\n"
-    if len(told.turns) >= _TABLE:
+    if len(told.numbered) >= _TABLE:
         yield _table(told) + "\n"
     yield '<main id="talk">\n'
     highlighted = highlighting()
@@ -67,10 +67,12 @@ class _Drawn(Struct):
     def turn(self, told: Story, turn: Turn, prefix: str, level: int = 2) -> Markup:
         """`prefix` makes the id of each turn its own in the whole page."""
         name = f"{prefix}-{turn.number}"
+        blocks = self._blocks(told, turn, name)
+        if not turn.number:
+            return element("section", *blocks, class_="turn", id=name)
         title = element(
             f"h{level}", f"Turn {turn.number}", self._time(turn.at), id=f"{name}-title"
         )
-        blocks = self._blocks(told, turn, name)
         over = [_over(turn.over)] if turn.over else []
         labelled = {"aria_labelledby": f"{name}-title"}
         return element("section", title, *blocks, *over, class_="turn", id=name, **labelled)
@@ -169,7 +171,7 @@ def _table(told: Story) -> Markup:
         element("th", "tokens", scope="col", class_="number wide"),
         element("th", "cost", scope="col", class_="number"),
     ]
-    rows = [_row(turn) for turn in told.turns]
+    rows = [_row(turn) for turn in told.numbered]
     table = element(
         "table", element("thead", element("tr", *heads)), element("tbody", *rows)
     )

@@ -1,0 +1,106 @@
+"""From the command line to the prompt, in a pseudo terminal.
+
+The measure is the least a prompt can cost here: a Python that loads the same line editor
+and shows one. With --against, another tree of refold's sources (its src/) is run in turn
+with this one, so that what disturbs the machine disturbs both.
+
+Usage: python -m bench.prompt [-n 10] [--against DIRECTORY]
+"""
+
+import argparse
+import os
+import pty
+import select
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from bench import table
+
+SHOWN = "›".encode()
+LEAST = "from prompt_toolkit import PromptSession; PromptSession('› ').prompt()"
+_PATIENCE = 20.0  # seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=10, help="runs of each (10)")
+    parser.add_argument("--against", type=Path, help="src/ of another tree")
+    chosen = parser.parse_args()
+    report(chosen.n, chosen.against)
+
+
+def report(times: int, against: Path | None = None) -> None:
+    refold = ("-m", "refold", "-m", "openai-chat/mock-model")
+    asked: dict[str, tuple[tuple[str, ...], Path | None]] = {
+        "floor": (("-c", LEAST), None),
+        "refold": (refold, None),
+        **({"against": (refold, against)} if against else {}),
+    }
+    took: dict[str, list[float]] = {name: [] for name in asked}
+    for _ in range(times):
+        for name, (arguments, sources) in asked.items():
+            took[name].append(once(arguments, sources))
+    least = took["floor"]
+    table.show(
+        f"start to prompt, {times} runs each, in turn",
+        ["min", "median", "min ratio", "median ratio"],
+        [
+            (
+                name,
+                table.ms(min(runs)),
+                table.ms(median(runs)),
+                table.times(min(runs), min(least)),
+                table.times(median(runs), median(least)),
+            )
+            for name, runs in took.items()
+        ],
+    )
+
+
+def once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
+    """Seconds until the prompt is on the screen, in an empty home."""
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as home:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": home,
+            "REFOLD_HOME": f"{home}/refold",
+            "REFOLD_NO_BACKGROUND": "1",
+            "TMPDIR": home,
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "PROMPT_TOOLKIT_NO_CPR": "1",  # nobody here says where the cursor is
+            "OPENAI_API_KEY": "sk-nobody",
+            **({"PYTHONPATH": str(sources)} if sources else {}),
+        }
+        began = time.monotonic()
+        pid, screen = pty.fork()
+        if pid == 0:
+            os.chdir(home)
+            os.execve(sys.executable, [sys.executable, *arguments], environ)
+        try:
+            return _shown(screen, began) - began
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(screen)
+
+
+def _shown(screen: int, began: float) -> float:
+    said = b""
+    while select.select([screen], [], [], max(0, began + _PATIENCE - time.monotonic()))[0]:
+        try:
+            piece = os.read(screen, 65_536)
+        except OSError:  # it has ended
+            break
+        said += piece
+        if SHOWN in said:
+            return time.monotonic()
+    raise SystemExit(f"no prompt came: {said.decode(errors='replace')[-2000:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""From `refold -r ID` to a prompt, for a long session, beside a start without one.
+
+Each is a process of its own in a pseudo terminal, and they run in turn. The same events
+are one turn, and many: what a turn forgets at its end is not folded again.
+
+Usage: python -m bench.resuming [-n 10] [--events 22000]
+"""
+
+import argparse
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count, islice
+from pathlib import Path
+from statistics import median
+
+import anyio
+from msgspec.structs import replace
+
+from bench import journal, runs, table
+from refold.journal.events import (
+    Asked,
+    Entry,
+    SessionStarted,
+    Stopped,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.home import Home
+from refold.views.screen.screen import screen_of
+
+PROMPT = b"\x1b[?2004h"  # the line editor asks for marked pastes, and then waits
+CTRL_D = b"\x04"
+STEPS = 20  # of one of many turns
+LONGEST = 60.0  # seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=10, help="runs of each (10)")
+    parser.add_argument("--events", type=int, default=22_000, help="of a session (22000)")
+    chosen = parser.parse_args()
+    report(chosen.n, chosen.events)
+
+
+def report(times: int, events: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
+        work, home = Path(made) / "work", Path(made) / "home"
+        work.mkdir()
+        one = list(session(work, events))
+        sessions = {
+            "20260101-000001-0001": one,
+            "20260101-000002-0002": list(in_turns(one)),
+        }
+        for name, entries in sessions.items():
+            anyio.run(journal.write, Home(home / "sessions").path(name), entries)
+        blocks = len(screen_of(one).done)
+        script = Path(made) / "script.json"
+        script.write_text('{"text": "Good morning."}', encoding="utf-8")
+        bare = ("--script", str(script))
+        commands = {
+            "a new session": bare,
+            "one turn": (*bare, "-r", "20260101-000001-0001"),
+            f"turns of {STEPS} answers": (*bare, "-r", "20260101-000002-0002"),
+        }
+        rows = list(in_turn(times, commands, work, home))
+    title = f"to a prompt, {events} events, {blocks} blocks, {times} runs each, in turn"
+    table.show(title, ["median", "min", "min ratio"], rows)
+
+
+def in_turn(
+    times: int, commands: Mapping[str, Sequence[str]], work: Path, home: Path
+) -> Iterator[tuple[str, ...]]:
+    found: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(times):
+        for name, words in commands.items():
+            found[name].append(to_prompt(words, work, home))
+    bare = min(found["a new session"])
+    for name, took in found.items():
+        ratio = table.times(min(took), bare)
+        yield name, table.ms(median(took)), table.ms(min(took)), ratio
+
+
+def to_prompt(words: Sequence[str], work: Path, home: Path) -> float:
+    """Start it, wait for its prompt, and leave, as a person does."""
+    place = {**os.environ, "REFOLD_HOME": str(home), "TERM": "xterm-256color"}
+    program, (ours, its) = [sys.executable, "-m", "refold", *words], os.openpty()
+    began = time.perf_counter()
+    child = subprocess.Popen(
+        program, cwd=work, env=place, stdin=its, stdout=its, stderr=its, process_group=0
+    )
+    os.close(its)
+    try:
+        until(PROMPT, ours)
+        took = time.perf_counter() - began
+        os.write(ours, CTRL_D)
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        runs.wait(child, LONGEST)
+        os.close(ours)
+    return took
+
+
+def until(shown: bytes, terminal: int) -> None:
+    printed = b""
+    while shown not in printed:
+        try:
+            if not select.select([terminal], [], [], LONGEST)[0]:
+                raise TimeoutError
+            printed += os.read(terminal, 65_536)
+        except OSError as error:  # late, or the program has ended
+            missing = f"{shown!r} never came after {printed[-500:]!r}"
+            raise RuntimeError(missing) from error
+
+
+def session(work: Path, events: int) -> Iterator[Entry]:
+    """A session that works in this directory, and in which nothing is under way."""
+    story = journal.story()
+    next(story)
+    told = chain([SessionStarted(str(work), "0.1.0")], islice(story, events - 3))
+    seq = 0
+    for seq, event in enumerate(told, start=1):
+        yield Entry(seq, event, at=1.8e9 + seq, epoch=1, by="agent")
+    yield Entry(seq + 1, Stopped("enough"), at=1.8e9 + seq)
+    yield Entry(seq + 2, TurnEnded("interrupted"), at=1.8e9 + seq)
+
+
+def in_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The same, but after so many answers a turn ends and another begins."""
+    seq, steps = count(1), 0
+    for each in entries:
+        steps += isinstance(each.event, Asked)
+        if isinstance(each.event, Asked) and steps % STEPS == 0:
+            yield replace(each, seq=next(seq), event=TurnEnded("answered"))
+            yield replace(each, seq=next(seq), event=TurnStarted(2, "continue"))
+        yield replace(each, seq=next(seq))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""What well-known kinds of secrets look like, whole and while they are still coming. Pure.
+
+Values that are known to be secret are not here: those `secrets` holds.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import reduce
+
+# Where a word begins: inside JSON also after the escape of a line break and its like,
+# and on a terminal after an order that colours what follows.
+_EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K))"
+SEEN_BEFORE = 6  # bytes that an edge looks at, at most
+# How each kind begins, the letters that follow, and how many of them. Each takes all of its
+# word: behind the mask of half a word, another kind would seem to begin.
+_TOKENS = (
+    (rb"sk-", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"gh[pousr]_", rb"[A-Za-z0-9]", rb"{36,}"),
+    (rb"github_pat_", rb"[A-Za-z0-9_]", rb"{40,}"),
+    (rb"glpat-", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"xox[abprs]-", rb"[A-Za-z0-9-]", rb"{20,}"),
+    (rb"AKIA", rb"[A-Z0-9]", rb"{16}\b"),
+    (rb"AIza", rb"[A-Za-z0-9_-]", rb"{35,}"),
+    (rb"hf_", rb"[A-Za-z0-9]", rb"{30,}"),
+    (rb"npm_", rb"[A-Za-z0-9]", rb"{36,}"),
+    (rb"pypi-", rb"[A-Za-z0-9_-]", rb"{50,}"),
+)
+_SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
+_JWT = _EDGE + _SEGMENT + rb"\." + _SEGMENT + rb"\.[A-Za-z0-9_-]{10,}"
+# Only what a key is made of may stand between: nothing else can hide behind a mask.
+_PEM_BODY = rb"(?:\\[nr]|[A-Za-z0-9+/=\r\n])*"
+_PEM = (
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    + _PEM_BODY
+    + rb"-----END [A-Z ]*PRIVATE KEY-----"
+)
+# The beginnings are looked for first: most texts hold none, and that is cheap to see.
+# Patterns stay bytes until one is needed: a start would wait for all to be compiled.
+_SHAPES: tuple[tuple[bytes, bytes], ...] = (
+    *(
+        (begins.partition(b"[")[0], _EDGE + begins + letters + count)
+        for begins, letters, count in _TOKENS
+    ),
+    (b".eyJ", _JWT),
+    (b"PRIVATE KEY", _PEM),
+)
+
+_WORD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+_PEM_LETTERS = _WORD.rstrip(b"_-") + b"+/=\r\n"
+_PEM_BEGIN = b"-----BEGIN "
+
+
+def masked(data: bytes, mask: bytes, at: int = 0) -> bytes:
+    """`data` with `mask` in the place of what looks like a secret and begins at `at` or later."""
+    for start, shape in _SHAPES:
+        if start in data:
+            data = b"".join(_masked(data, shape, mask, at))
+    return data
+
+
+def coming_from(data: bytes, at: int) -> int:
+    """Where in `data`, not before `at`, something begins that more could make a secret of.
+
+    The length of `data` if nothing does. One that may go on for ever counts while it does.
+    """
+    if b"-----END " in data:
+        for key in re.compile(_PEM).finditer(data, at):
+            at = key.end()
+    word = len(data.rstrip(_WORD))
+    token = re.compile(_TOKEN_COMES).search(data, max(at, word))
+    found = token.start() if token else len(data)
+    if data[word - 1 : word] == b".":
+        found = min(found, _jwt_from(data, at, word))
+    if b"-" in data[-len(_PEM_BEGIN) :] or _PEM_BEGIN in data:
+        found = min(found, _pem_from(data, at))
+    return found
+
+
+def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
+    """Is `more` nothing but the middle of the key that `coming` may be? A cheap look."""
+    return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_LETTERS)
+
+
+def endless(coming: bytes) -> re.Pattern[bytes] | None:
+    """What all letters look like that still belong to `coming`, which is a secret already."""
+    for shape, letters in _ENDLESS:
+        if re.fullmatch(shape, coming):
+            return re.compile(letters)
+    return None
+
+
+def _masked(data: bytes, shape: bytes, mask: bytes, at: int) -> Iterator[bytes]:
+    done = 0
+    for found in re.compile(shape).finditer(data, at):
+        yield data[done : found.start()]
+        yield mask
+        done = found.end()
+    yield data[done:]
+
+
+def _jwt_from(data: bytes, at: int, last: int) -> int:
+    """The same for a JWT whose last part, begun behind a dot, is data[last:]."""
+    middle = len(data[: last - 1].rstrip(_WORD))
+    if data[middle - 1 : middle] == b"." and re.compile(_SEGMENT).fullmatch(
+        data, middle, last - 1
+    ):
+        first = len(data[: middle - 1].rstrip(_WORD))
+        if found := re.compile(_FIRST).search(data, max(at, first), middle - 1):
+            return found.start()
+    if re.compile(_MIDDLE_COMES).fullmatch(data, last) and (
+        found := re.compile(_FIRST).search(data, max(at, middle), last - 1)
+    ):
+        return found.start()
+    return len(data)
+
+
+def _pem_from(data: bytes, at: int) -> int:
+    begins = data.rfind(_PEM_BEGIN, at)
+    if begins == -1 or not re.compile(_PEM_COMES).fullmatch(data, begins):
+        found = re.compile(_PEM_BEGINS).search(data, max(at, len(data) - len(_PEM_BEGIN)))
+        if found is None:
+            return len(data)
+        begins = found.start()
+    # Its dashes may be the end of a token that is all there.
+    word = len(data[:begins].rstrip(_WORD + b"."))
+    tokens = (
+        re.compile(shape).search(data, max(at, word))
+        for start, shape in _SHAPES
+        if start in data
+    )
+    within = (
+        each.start() for each in tokens if each and each.start() < begins < each.end()
+    )
+    return min(within, default=begins)
+
+
+def _coming(begins: bytes, then: bytes = b"") -> bytes:
+    """A pattern for as much of `begins` as there may be, and for `then` behind all of it."""
+    parts: list[bytes] = re.findall(rb"\[.*?\]|.", begins)
+    return reduce(
+        lambda rest, part: part + b"(?:" + rest + b")?",
+        reversed(parts[:-1]),
+        parts[-1] + then,
+    )
+
+
+# What begins like a token takes all of the word here, so that no letter is tried twice:
+# in a long word each beginning would else be followed to its end.
+_TOKEN_COMES = (
+    _EDGE
+    + b"(?:"
+    + b"|".join(
+        _coming(begins, rb"[\w-]*") for begins, _, _ in (*_TOKENS, (b"eyJ", b"", b""))
+    )
+    + rb")\Z"
+)
+_FIRST = _EDGE + _SEGMENT + rb"\Z"
+_MIDDLE_COMES = b"(?:" + _coming(b"eyJ", rb"[\w-]*") + b")?"
+_PEM_BEGINS = _coming(_PEM_BEGIN) + rb"\Z"
+_PEM_COMES = (
+    rb"-----BEGIN [A-Z ]*(?:-{0,4}|PRIVATE KEY-----"
+    + _PEM_BODY
+    + rb"(?:\\|-{1,5}|-----"
+    + _coming(b"END ", rb"[A-Z ]*-{0,4}")
+    + rb")?)"
+)
+_ENDLESS = tuple(
+    (begins + letters + count, letters + b"*")
+    for begins, letters, count in _TOKENS
+    if count.endswith(b",}")
+)

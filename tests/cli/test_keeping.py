@@ -1,0 +1,40 @@
+"""Nobody looks for garbage while a session is read, and everybody does afterwards."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from refold.cli.keeping import all_kept
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_what_is_read_is_never_looked_at_and_what_comes_after_is() -> None:
+    with all_kept():
+        during, made = gc.isenabled(), [[n] for n in range(10_000)]
+
+    assert (during, gc.isenabled()) == (False, True)
+    assert gc.get_freeze_count() > len(made)
+
+
+def test_garbage_is_looked_for_again_when_nothing_could_be_read() -> None:
+    with pytest.raises(OSError, match="gone"), all_kept():
+        raise OSError("gone")
+
+    assert gc.isenabled()
+
+
+def test_a_program_that_looks_for_none_is_left_alone() -> None:
+    gc.disable()
+
+    with all_kept():
+        pass
+
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() == 0

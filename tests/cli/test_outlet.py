@@ -1,0 +1,58 @@
+"""Where documents go out: a reader who is slow, and one who has left."""
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from refold.cli.outlet import Outlet
+
+MUCH = "x" * 1_000_000  # more than a pipe holds
+
+
+@contextmanager
+def a_pipe_as_stdout(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+    """Its other end. No fixture: pytest puts its own in the place between the two."""
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(writing, "w") as out,
+        os.fdopen(reading, "rb") as other,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdout", out)
+        yield other.fileno()
+
+
+def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(reading: int) -> tuple[bool, bool, int]:
+        outlet, read, meanwhile = Outlet(), 0, True
+        async with anyio.create_task_group() as group:
+            group.start_soon(outlet.put, MUCH)
+            read += len(await to_thread.run_sync(os.read, reading, 1))
+            meanwhile = outlet.gone
+            while read < len(MUCH):
+                read += len(await to_thread.run_sync(os.read, reading, 65_536))
+        return meanwhile, outlet.gone, read
+
+    with a_pipe_as_stdout(monkeypatch) as reading:
+        assert anyio.run(story, reading) == (False, False, len(MUCH))
+
+
+def test_what_was_cut_short_is_followed_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(reading: int) -> tuple[bool, bool]:
+        outlet, read = Outlet(), 0
+        async with anyio.create_task_group() as group:
+            group.start_soon(outlet.put, MUCH)
+            read = len(await to_thread.run_sync(os.read, reading, 1))
+            group.cancel_scope.cancel()
+        gone, more = outlet.gone, await outlet.put("more")
+        while read < len(MUCH):  # so that the thread that writes it comes to its end
+            read += len(os.read(reading, 65_536))
+        return gone, more
+
+    with a_pipe_as_stdout(monkeypatch) as reading:
+        assert anyio.run(story, reading) == (True, False)

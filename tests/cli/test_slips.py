@@ -1,0 +1,110 @@
+"""What is wrong on a command line is named, with what may have been meant."""
+
+import subprocess
+from pathlib import Path
+
+import pexpect
+import pytest
+from running import LONG, command, script
+
+from refold.cli.flags import parse
+from refold.errors import BadInput
+
+HOW = "--help shows what there is)"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fix the test",
+         'a message is one argument, in quotation marks: refold "fix the test"'),
+        ("sesions list", 'a message is one argument, in quotation marks: refold "sesions list"'
+         "; or did you mean the subcommand sessions?"),
+        ("--yolo sessions list",
+         "sessions is a subcommand and stands before all flags: refold sessions …"),
+        ("-p hi --modle openai/x",
+         f"unrecognized arguments: --modle openai/x; did you mean --model? (refold {HOW}"),
+        ("fix it --modle x",
+         f"unrecognized arguments: it --modle x; did you mean --model? (refold {HOW}"),
+        ("doctor --ofline",
+         f"unrecognized arguments: --ofline; did you mean --offline? (refold doctor {HOW}"),
+        ("sessions list --jsn",
+         f"unrecognized arguments: --jsn; did you mean --json? (refold sessions list {HOW}"),
+        ("config", "the following arguments are required: WHAT: show, get, set, unset, path, "
+         f"edit (refold config {HOW}"),
+        ("memory", "the following arguments are required: WHAT: show, edit, forget, update, diff, "
+         f"path (refold memory {HOW}"),
+        ("schema", "the following arguments are required: which: stream, orders "
+         f"(refold schema {HOW}"),
+        ("sessions rename a",
+         f"the following arguments are required: NAME (refold sessions rename {HOW}"),
+        ("-p hi -c -r 2026",
+         f"argument -r/--resume: not allowed with argument -c/--continue (refold {HOW}"),
+        ("-p hi --script a --replay b",
+         f"argument --replay: not allowed with argument --script (refold {HOW}"),
+        ("-p hi --max-turns 0",
+         f"argument --max-turns: '0' is no number of answers: 1 or more (refold {HOW}"),
+        ("-p hi --max-turns many",
+         f"argument --max-turns: 'many' is no number of answers: 1 or more (refold {HOW}"),
+        ("-p hi --allow=", "argument --allow/--allowedTools: '' is no rule: say which, as "
+         f"'bash(git status *)' (refold {HOW}"),
+    ],
+)  # fmt: skip
+def test_a_slip_is_named_with_what_may_have_been_meant(line: str, said: str) -> None:
+    with pytest.raises(BadInput) as told:
+        parse(line.split(" "))
+
+    assert str(told.value) == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [("--output-format", "json"), ("--timeout", "9"), ("--verify",), ("--include-partial-messages",)],
+    ids=lambda flags: flags[0],
+)  # fmt: skip
+def test_what_only_one_task_heeds_is_not_swallowed_by_a_terminal(
+    flags: tuple[str, ...],
+) -> None:
+    program, *arguments = command("Hi", *flags)
+
+    with pexpect.spawn(program, arguments, timeout=LONG, encoding="utf-8") as terminal:
+        said = terminal.read()
+
+    assert said == f"refold: {flags[0]} is for one task without a terminal: add -p\r\n"
+    assert terminal.exitstatus == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("config", "--help")])
+def test_a_disk_that_is_full_is_told_of_help_and_version_too(
+    words: tuple[str, ...],
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(*words), stdout=full, stderr=subprocess.PIPE, text=True, timeout=LONG,
+            check=False,
+        )  # fmt: skip
+
+    said = "refold: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [("--version",), ("--help",), ("context",), ("tree",), ("sessions", "search", "Hi")],
+)
+def test_where_nobody_can_read_nothing_is_said_elsewhere(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    answers = script(tmp_path, {"text": "Hello."})
+    hello = command("-p", "Hi", "--script", answers)
+    subprocess.run(hello, cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=LONG, check=True)
+
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command(*words)], cwd=tmp_path,
+        stderr=subprocess.PIPE, timeout=LONG, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -1,0 +1,177 @@
+"""A journal of any length is followed piece by piece; nobody waits for more than one."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from journals import as_file, lines
+from shelves import put, talk
+
+from refold.journal.catalogue.catalogue import Catalogue
+from refold.journal.catalogue.indexing import Indexing, Tell
+from refold.journal.catalogue.tables import Row, Tables, opened
+from refold.journal.events import Event, Said, SessionResumed, SessionStarted
+from refold.journal.home import Home
+from refold.journal.seen import Seen, seen
+
+MESSAGES = 3_500
+
+
+class Left(Exception):
+    """Whoever reads is stopped here."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "data" / "sessions")
+
+
+@pytest.fixture
+def tables(home: Home) -> Iterator[Tables]:
+    home.root.mkdir(parents=True)
+    found = opened(home.catalogue().path)
+    yield found
+    found.close()
+
+
+def long(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]:
+    said = [Said(f"{word} {n}") for n in range(messages)]
+    return [SessionStarted("/work", "0.1"), *said]
+
+
+def followed(tables: Tables, home: Home, tell: Tell) -> None:
+    """In the smallest pieces there are."""
+    Indexing(tables, home.path, inf, tell, piece=0.0).run(seen(home.root))
+
+
+def leave(_: int, __: int) -> None:
+    raise Left
+
+
+def row(tables: Tables, id_: str = "long") -> Row:
+    found = tables.row(id_)
+    assert found is not None
+    return found
+
+
+def found(home: Home, text: str) -> int:
+    return len(home.catalogue().search(text, MESSAGES * 2, lambda _: True))
+
+
+def in_all(catalogue: Catalogue) -> int:
+    tables = opened(catalogue.path)
+    _, messages = tables.count()
+    tables.close()
+    return messages
+
+
+def test_whoever_is_stopped_in_a_long_journal_has_the_next_go_on_there(
+    home: Home, tables: Tables
+) -> None:
+    file = put(home, "long", *long())
+    reached = list[int]()
+
+    for _ in range(3):
+        with suppress(Left):
+            followed(tables, home, leave)
+        reached.append(row(tables).read.upto)
+
+    assert 0 < reached[0] < reached[1] < reached[2] < file.stat().st_size
+    cards = home.catalogue().cards()
+    assert row(tables).read.upto == file.stat().st_size
+    assert (cards[0].events, in_all(home.catalogue())) == (MESSAGES + 1, MESSAGES)
+    home.catalogue().rebuild()
+    assert home.catalogue().cards() == cards
+
+
+def test_another_gets_in_between_two_pieces(home: Home, tables: Tables) -> None:
+    put(home, "long", *long(messages=9_000))
+    entered = list[str]()
+
+    def enter() -> None:
+        other = opened(home.catalogue().path)
+        other.begin()
+        entered.append("in")
+        other.commit()
+        other.close()
+
+    waiting = Thread(target=enter)
+
+    def tell(done: int, _: int) -> None:
+        if waiting.ident is None:
+            waiting.start()
+        if entered:
+            raise Left
+
+    with pytest.raises(Left):
+        followed(tables, home, tell)
+
+    waiting.join()
+    assert row(tables).card.events < 9_001
+
+
+def test_what_was_half_forgotten_is_never_read_on(home: Home, tables: Tables) -> None:
+    """Another journal stood in its place for a moment."""
+    file = put(home, "long", *long())
+    followed(tables, home, lambda _, __: None)
+    first = file.read_bytes()
+    put(home, "long", *long("parasol"))
+    with suppress(Left):
+        followed(tables, home, leave)
+    before = tables.count()[1]
+
+    file.write_bytes(first)
+    home.catalogue().freshen()
+
+    assert 0 < before < MESSAGES
+    assert in_all(home.catalogue()) == MESSAGES
+    assert found(home, "umbrella") == 3  # the best of one session
+
+
+def test_a_long_session_that_is_gone_is_forgotten_in_pieces(
+    home: Home, tables: Tables
+) -> None:
+    file = put(home, "long", *long())
+    put(home, "other", *talk("so"))
+    followed(tables, home, lambda _, __: None)
+    file.unlink()
+    told = list[tuple[int, int]]()
+
+    followed(tables, home, lambda done, of: told.append((done, of)))
+
+    assert told == [(0, 1), (0, 1), (0, 1), (1, 1)]
+    assert tables.count() == (1, 1)
+
+
+def test_what_is_half_read_does_not_say_where_a_session_works(
+    home: Home, tables: Tables, tmp_path: Path
+) -> None:
+    moved: list[Event] = [*long(messages=1_500), SessionResumed(directory=str(tmp_path))]
+    file = put(home, "long", *moved, changed=1.0)
+    for n in range(70):
+        put(home, f"s{n}", *talk("so"), changed=n + 2.0)
+    with suppress(Left):
+        there = seen(home.root)
+        Indexing(tables, home.path, inf, leave, 0.0).run(Seen(("long",), there.stamps))
+
+    newest = home.newest_of(tmp_path)
+
+    assert row(tables).card.events < 1_502
+    assert newest is not None
+    assert newest.path == file.parent
+
+
+def test_long_lines_are_parted_as_well(home: Home, tables: Tables) -> None:
+    events = [SessionStarted("/work", "0.1"), *[Said("x" * 1_000_000)] * 6]
+    made, _ = lines(events)
+    file = home.path("long") / "events.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(as_file(made))
+
+    with suppress(Left):
+        followed(tables, home, leave)
+
+    assert 0 < row(tables).card.events < 7

@@ -1,0 +1,272 @@
+"""What streams by is masked as what is kept, in whatever pieces it comes."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import anyio
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as some
+
+from refold.journal.events import (
+    Asked,
+    Ended,
+    Entry,
+    Event,
+    ModelAnswered,
+    ModelFailed,
+    Stopped,
+    TurnEnded,
+)
+from refold.journal.store import MemoryStore
+from refold.session.hub import Watch
+from refold.session.recorder import Recorder
+from refold.session.secrets import Masks
+from refold.values.live import (
+    CallComing,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    Waiting,
+    Within,
+)
+from refold.values.messages import Message, Text
+
+KNOWN = ("hunter2-hunter2", "hunter2-hunter2-more", "hunter2-zebra", "schlüßel-😀\nsk-a")
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nowIB/+=\r\n-----END RSA PRIVATE KEY-----"
+# Put together here, so that nobody takes this file for a leak.
+SHAPES = (
+    "sk-" + "ant-api03-" + "x1" * 20, "sk-" + "proj-" + "Ab1" * 10, "ghp_" + "a1" * 18,
+    "github_pat_" + "a1" * 30, "glpat-" + "a1" * 10, "xoxb-" + "12-ab" * 6,
+    "AKIA" + "A1" * 8, "AIza" + "x" * 35, "hf_" + "a" * 34, "npm_" + "a1" * 18,
+    "pypi-" + "AgEI" * 15, "eyJ" + "a" * 12 + ".eyJ" + "b" * 12 + "." + "c" * 12,
+    PEM, PEM.replace("\r\n", "\\n"), "sk-" + "y" * 1_000,
+)  # fmt: skip
+SECRETS = (*KNOWN, *SHAPES)
+WORDS = (
+    "task-force", "risk", "sk-", "--", "-----", "-----BEGIN CERTIFICATE-----", "a.eyJ.x",
+    "é", "😀", "\ud83d", "\n", " ", ", ", ".", "\x1b[1m", "\\n", "\\u00e9", "_", "ghost",
+)  # fmt: skip
+
+
+@some.composite
+def texts(draw: some.DrawFn) -> str:
+    """Words, secrets, and secrets that break off."""
+    found = ""
+    for word in draw(some.lists(some.sampled_from((*SECRETS, *WORDS)), max_size=6)):
+        found += word[: draw(some.integers(1, len(word)) | some.just(len(word)))]
+        found += draw(some.sampled_from((" ", " ", "", "\n", '"')))
+    return found
+
+
+@some.composite
+def in_pieces(draw: some.DrawFn, text: some.SearchStrategy[str]) -> list[str]:
+    whole = draw(text)
+    if draw(some.booleans()):
+        return list(whole)
+    cuts = sorted(draw(some.sets(some.integers(0, len(whole)), max_size=8)))
+    return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+
+
+def told(
+    pieces: Iterable[Live], *events: Event, secrets: Sequence[str] = KNOWN
+) -> list[Live]:
+    """What a watcher hears of them, and until these events are written."""
+
+    async def main() -> list[Live]:
+        record = Recorder(MemoryStore(), masks=Masks(secrets))
+        watch = record.hub.watch()
+        for piece in pieces:
+            record.tell(piece)
+        await record(*events)
+        watch.close()
+        return await news(watch)
+
+    return anyio.run(main)
+
+
+async def news(watch: Watch) -> list[Live]:
+    items = [frame.item async for frame in watch.frames()]
+    return [item for item in items if not isinstance(item, Entry)]
+
+
+def words(news: Iterable[Live]) -> list[str]:
+    return [n.text for n in news if isinstance(n, TextCame | ThinkingCame | Progress)]
+
+
+def progress(text: str) -> Live:
+    return Progress("call-0", text)
+
+
+def masked(text: str) -> str:
+    return Masks(KNOWN).masked(text)
+
+
+@pytest.mark.parametrize("live", [TextCame, ThinkingCame, progress])
+@given(pieces=in_pieces(texts()))
+@example(pieces=["hunter2-hunter2", "-zebra"])
+@example(pieces=[PEM, "BEGIN RSA"])
+@example(pieces=["hsk-ant", SHAPES[0][6:]])
+@example(pieces=[SHAPES[0] + "-----BEGIN ", "X"])
+@example(pieces=[*SHAPES[7], *SHAPES[11]])
+@example(pieces=["AKIA" + "A1" * 8, "x"])
+def test_however_a_text_is_cut_it_is_told_as_it_is_masked_whole(
+    live: Callable[[str], Live], pieces: list[str]
+) -> None:
+    whole, shown = masked("".join(pieces)), ""
+
+    for piece in words(told(map(live, pieces), TurnEnded("answered"))):
+        shown += piece
+        assert whole.startswith(shown)
+
+    assert shown == whole
+
+
+@given(some.sampled_from(SECRETS), some.data())
+def test_of_a_secret_that_is_cut_in_two_nothing_is_told_before_its_end_came(
+    secret: str, data: some.DataObject
+) -> None:
+    cut = data.draw(some.integers(1, len(secret) - 1))
+
+    shown = words(told(map(TextCame, ["My key: ", secret[:cut]])))
+
+    assert "".join(shown) in ("My key: ", "My key: [secret]")  # it may be one by then
+
+
+@given(in_pieces(texts()), some.integers(0, 9))
+def test_who_joins_late_hears_what_the_others_heard(pieces: list[str], join: int) -> None:
+    async def main() -> tuple[list[Live], list[Live]]:
+        record = Recorder(MemoryStore(), masks=Masks(KNOWN))
+        first = record.hub.watch()
+        for piece in pieces[:join]:
+            record.tell(TextCame(piece))
+        late = record.hub.watch()
+        for piece in pieces[join:]:
+            record.tell(TextCame(piece))
+        await record(TurnEnded("answered"))
+        record.hub.close()
+        return await news(first), await news(late)
+
+    first, late = anyio.run(main)
+
+    assert "".join(words(late)) == "".join(words(first))
+
+
+ANSWER = ModelAnswered(Message("assistant", (Text("sk-"),)))
+
+
+@pytest.mark.parametrize(
+    ("live", "event"),
+    [
+        (TextCame, ANSWER), (ThinkingCame, ANSWER), (TextCame, ModelFailed("gone", "X")),
+        (TextCame, Stopped("here")), (TextCame, Asked()), (TextCame, TurnEnded("cancelled")),
+        (progress, Ended("call-0", "done", "sk-")), (progress, TurnEnded("cancelled")),
+    ],
+)  # fmt: skip
+def test_what_waits_is_told_before_the_event_that_ends_it_and_once(
+    live: Callable[[str], Live], event: Event
+) -> None:
+    async def main() -> list[Entry | Live]:
+        record = Recorder(MemoryStore())
+        watch = record.hub.watch()
+        record.tell(live("so sk-"))
+        await record(event)
+        await record(TurnEnded("answered"))
+        await record.close()
+        record.hub.close()
+        return [frame.item async for frame in watch.frames()]
+
+    first, second, third, *_ = anyio.run(main)
+
+    assert (first, second) == (live("so "), live("sk-"))
+    assert isinstance(third, Entry)
+    assert third.event == event
+
+
+def test_what_waits_is_told_when_the_session_is_closed() -> None:
+    async def main() -> list[Live]:
+        record = Recorder(MemoryStore())
+        await record.open()
+        watch = record.hub.watch()
+        record.tell(TextCame("so sk-"))
+        await record.close()
+        record.hub.close()
+        return await news(watch)
+
+    assert anyio.run(main) == [TextCame("so "), TextCame("sk-")]
+
+
+def test_each_speaker_waits_for_itself_and_what_a_model_says_keeps_its_order() -> None:
+    news = [
+        TextCame("a sk-"),
+        progress("b gh"),
+        Waiting(0, "no checkpoint"),
+        ThinkingCame("c hf_"),
+        CallComing("bash"),
+        progress("ost"),
+    ]
+
+    assert told(news) == [
+        TextCame("a "),
+        progress("b "),
+        Waiting(0, "no checkpoint"),
+        TextCame("sk-"),
+        ThinkingCame("c "),
+        ThinkingCame("hf_"),
+        CallComing("bash"),
+        progress("ghost"),
+    ]
+
+
+def test_what_a_child_says_was_held_back_by_its_own_record() -> None:
+    said = Within("child-1", TextCame("sk-"))
+
+    assert told([said]) == [said]
+
+
+def test_ordinary_words_wait_for_nothing() -> None:
+    pieces = ["The risk", "-adjusted", " task", "-force; ", "A", "n eye for", " 12.5 - 3"]
+
+    shown = words(told(map(TextCame, pieces)))
+
+    assert shown == [
+        "The risk",
+        "-adjusted",
+        " task",
+        "-force; ",
+        "An eye for",
+        " 12.5 - 3",
+    ]
+
+
+def test_a_secret_without_end_is_told_before_it_ends_and_nothing_of_it_later() -> None:
+    pieces = ["sk-", *["x1" * 50] * 400, " and more"]
+
+    shown = words(told(map(TextCame, pieces)))
+
+    assert shown == ["[secret]", " and more"]
+
+
+def test_a_key_that_never_ends_is_let_go_at_last() -> None:
+    pieces = ["-----BEGIN RSA PRIVATE KEY-----\n", *["MIIEowIB\n" * 100] * 30]
+
+    shown = words(told(map(TextCame, pieces)))
+
+    assert len("".join(shown)) > 10_000
+    assert "".join(pieces).startswith("".join(shown))
+
+
+def test_a_value_that_becomes_known_meanwhile_is_held_back_from_then_on() -> None:
+    async def main() -> list[Live]:
+        masks = Masks()
+        record = Recorder(MemoryStore(), masks=masks)
+        watch = record.hub.watch()
+        record.tell(TextCame("correct-h"))
+        masks.learn("correct-horse")
+        for piece in ("orse correct-", "horse"):
+            record.tell(TextCame(piece))
+        await record(TurnEnded("answered"))
+        record.hub.close()
+        return await news(watch)
+
+    assert words(anyio.run(main)) == ["correct-", "horse ", "[secret]"]

@@ -1,0 +1,19 @@
+"""How errors are told, in words of one sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from refold.errors import said_by
+
+
+def test_what_the_system_says_is_told_without_the_path_that_the_sentence_names() -> None:
+    with pytest.raises(FileNotFoundError) as gone:
+        Path("/nowhere/file").read_bytes()
+    with pytest.raises(UnicodeDecodeError) as odd:
+        b"\xff".decode("utf-8")
+
+    assert said_by(gone.value) == "No such file or directory"
+    assert said_by(OSError("the disk is wet")) == "the disk is wet"
+    assert said_by(odd.value) == "it is no UTF-8"
+    assert said_by(ValueError("3 is no colour")) == "3 is no colour"
