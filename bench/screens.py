@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from bench import table
 from bench.journal import entries
 from bench.wires import turn_about
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.events import (
     Asked,

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 import refold.tools
-from refold.cli import man
+from refold.cli.setup import man
 from refold.cli.terminal.conversing import Command
 from refold.tools.contract import Tool
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 def schemas() -> dict[str, str]:
     """The files of docs/schema, by name."""
-    from refold.cli.schema import SCHEMAS, schema_text
+    from refold.cli.setup.schema import SCHEMAS, schema_text
 
     return {f"{name}.json": schema_text(name) for name in SCHEMAS}
 
@@ -130,8 +130,8 @@ def backends() -> str:
 
 def slash_commands() -> str:
     """What can be typed in a terminal, by groups, as /help has them."""
-    from refold.cli.terminal.commands import commands
-    from refold.cli.terminal.helping import GROUPS
+    from refold.cli.terminal.commands.helping import GROUPS
+    from refold.cli.terminal.commands.table import commands
 
     table = commands()
     parts = list[str]()

@@ -7,9 +7,9 @@ import anyio
 import pytest
 from families import Tree, called, give
 
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.events import Entry
 from refold.journal.frame import Frame

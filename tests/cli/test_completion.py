@@ -10,11 +10,11 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from refold.cli.completed import completed
-from refold.cli.completion import script
-from refold.cli.described import described
 from refold.cli.flags import COMMANDS
 from refold.cli.main import main
+from refold.cli.setup.completed import completed
+from refold.cli.setup.completion import script
+from refold.cli.setup.described import described
 from refold.config.load import flat
 from refold.config.settings import Settings
 from refold.views.command_line import ASKED, every

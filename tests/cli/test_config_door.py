@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refold.cli.main import main
-from refold.cli.settings import in_words
+from refold.cli.setup.settings import in_words
 from refold.config.paths import Paths, paths
 from refold.config.writing import file_of, set_value
 

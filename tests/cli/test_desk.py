@@ -9,8 +9,8 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.cli.desk import Desk
-from refold.cli.orders import CompactTalk, order_in
+from refold.cli.pipes.desk import Desk
+from refold.cli.pipes.orders import CompactTalk, order_in
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.errors import BadInput

@@ -286,7 +286,8 @@ def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
 
 BROKEN = """
 import sys
-from refold.cli import begin, main
+from refold.cli.first import begin
+from refold.cli import main
 
 def broken(found):
     raise ZeroDivisionError(sys.argv[1] + " by nothing\\n\\x1b[2J")

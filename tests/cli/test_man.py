@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.described import described
-from refold.cli.man import page
+from refold.cli.setup.described import described
+from refold.cli.setup.man import page
 from refold.views.command_line import Command, Flag, Value, Word, every
 from refold.views.manual import manual
 from refold.views.result import EXIT_CODES

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.cli.rewind import add_parser, run
+from refold.cli.sessions.rewind import add_parser, run
 from refold.errors import BadInput, Held
 from refold.journal.events import Checkpointed, Said, Started
 from refold.journal.home import Home

@@ -17,7 +17,7 @@ import pytest
 from contract import conforming
 
 from refold.cli.main import main
-from refold.cli.orders import Order, Queue, UserMessage, order_in
+from refold.cli.pipes.orders import Order, Queue, UserMessage, order_in
 from refold.errors import BadInput
 from refold.views import stream
 

@@ -12,7 +12,7 @@ import pytest
 from contract import documents
 from running import SIGNALS, call, command, gone, refold, rest, script, until
 
-from refold.cli.stopping import Stops
+from refold.cli.pipes.stopping import Stops
 
 STREAM = ("--output-format", "stream-json", "--include-partial-messages")
 pytestmark = pytest.mark.slow

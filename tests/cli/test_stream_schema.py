@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from msgspec import Raw
 
 from refold.cli.main import main
-from refold.cli.schema import SCHEMAS, schema_text
+from refold.cli.setup.schema import SCHEMAS, schema_text
 from refold.journal.below import (
     CallMade,
     ChildAnswered,
@@ -175,7 +175,7 @@ def test_the_file_in_docs_is_what_the_command_prints(
     ],
 )
 def test_an_order_that_is_taken_is_as_the_schema_says(order: dict[str, Any]) -> None:
-    from refold.cli.orders import order_in
+    from refold.cli.pipes.orders import order_in
 
     order_in(msgspec.json.encode(order))
     Draft202012Validator(json.loads(schema_text("orders"))).validate(order)

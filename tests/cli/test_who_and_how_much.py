@@ -12,7 +12,7 @@ import pytest
 from refold.cli.flags import parse
 from refold.cli.main import main
 from refold.cli.opening import settings_of
-from refold.cli.reading import entries
+from refold.cli.reading.journal import entries
 from refold.errors import BadInput
 from refold.journal.events import AgentChosen, BudgetSet, Event
 from refold.journal.home import Home

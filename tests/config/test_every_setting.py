@@ -19,16 +19,16 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
-from refold.cli.stdio import Door
+from refold.cli.pipes.stdio import Door
+from refold.cli.pipes.told import Told
 from refold.cli.surrounding import around
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.look import look as look_at
-from refold.cli.terminal.notifying import BELL
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.plain import Plain
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.look import look as look_at
+from refold.cli.terminal.display.notifying import BELL
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.keyboard.plain import Plain
 from refold.cli.terminal.work import Work
 from refold.cli.titling import find_title
-from refold.cli.told import Told
 from refold.config.folders import Folders
 from refold.config.load import flat, load
 from refold.config.paths import paths

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from test_compaction import world
 from test_shorter_laws import LIVES, Life, Wild, one
 
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.draft import Draft
 from refold.errors import ProviderError

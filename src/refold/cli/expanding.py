@@ -24,7 +24,7 @@ def expanded(text: str, app: App) -> str:
     found = _SHORTCUT.fullmatch(text.strip())
     if found is None:
         return text
-    from refold.cli.terminal.commands import names
+    from refold.cli.terminal.commands.table import names
 
     shortcuts, name = app.shortcuts(names()), found[1]
     if shortcuts.find(name) is None:

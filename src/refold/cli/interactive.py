@@ -10,9 +10,9 @@ from refold.cli.confirming import said_yes
 from refold.cli.expanding import meant
 from refold.cli.finishing import leave
 from refold.cli.opening import app_of, as_settings, open_session, pictures, settings_of
+from refold.cli.rights.trusting import Offer
 from refold.cli.staying import Stay
 from refold.cli.terminal.run import run as converse
-from refold.cli.trusting import Offer
 from refold.cli.worktree import WorkingTrees, in_a_worktree
 from refold.config.folders import Folders
 from refold.config.paths import paths
@@ -28,7 +28,7 @@ def _opened(found: Namespace, trees: WorkingTrees) -> int:
     _ask_about_the_folder(found)
     app = app_of(found, attended=True)
     if not app.models.default():
-        from refold.cli.begin import first_run
+        from refold.cli.first.begin import first_run
 
         if not first_run(app.paths, app.settings.terminal):
             return 0

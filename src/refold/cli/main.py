@@ -87,11 +87,11 @@ def _session(found: Namespace) -> int:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not found.print and found.input_format == "text":
         return _in_a_terminal(found)
-    from refold.cli.stopping import Stops
+    from refold.cli.pipes.stopping import Stops
 
     stops = Stops()
     stops.listen()  # the next import takes long
-    from refold.cli.headless import run as headless
+    from refold.cli.pipes.headless import run as headless
 
     return headless(found, stops)
 
@@ -102,7 +102,7 @@ def _in_a_terminal(found: Namespace) -> int:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
     if found.resume is PICK:
-        from refold.cli.resuming import pick_one
+        from refold.cli.sessions.resuming import pick_one
 
         found.resume = None  # so that settings are those of this directory
         if not (picked := pick_one(found)):

@@ -180,7 +180,7 @@ def _edit(memory: Memory, whose: Whose) -> int:
 
 def _update(found: Namespace) -> int:
     from refold.cli.finishing import opened
-    from refold.cli.reading import named
+    from refold.cli.reading.journal import named
 
     app, remembering = opened(here(), os.environ, found.model or "")
     if not app.settings.memory:

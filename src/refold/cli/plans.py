@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from refold.cli.out import write
-from refold.cli.reading import folded, named
+from refold.cli.reading.journal import folded, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths

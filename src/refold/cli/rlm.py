@@ -18,9 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from refold.cli.flags import dollars, seconds
-from refold.cli.headless import TIMED_OUT, Said, tell_notices, turn
 from refold.cli.opening import schema
 from refold.cli.out import answer, ended, write
+from refold.cli.pipes.headless import TIMED_OUT, Said, tell_notices, turn
 from refold.cli.rlm_progress import Progress
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterable, Iterator
 
 import anyio
 
-from refold.cli.terminal.look import look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.look import look
+from refold.cli.terminal.display.paper import Paper
 from refold.journal.events import (
     ChildBorn,
     ChildEnded,

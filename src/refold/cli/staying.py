@@ -16,10 +16,10 @@ import anyio
 from msgspec.structs import replace
 
 from refold.cli.finishing import leave, note_down
+from refold.cli.rights.trusting import Offer
 from refold.cli.surrounding import around
 from refold.cli.taking_up import Place, mended, stands
 from refold.cli.terminal.surroundings import Arrived, Asks, Surroundings, Way
-from refold.cli.trusting import Offer
 from refold.cli.worktree import WorkingTrees
 from refold.config.folders import Folders
 from refold.config.here import Here, load_here

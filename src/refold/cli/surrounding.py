@@ -14,7 +14,7 @@ import anyio
 
 from refold.agents.given import Given
 from refold.cli.finishing import aide_for
-from refold.cli.terminal.commands import names
+from refold.cli.terminal.commands.table import names
 from refold.cli.terminal.surroundings import Arrived, Asks, Surroundings, Way, only_here
 from refold.errors import BadInput
 from refold.hall.app import App
@@ -113,7 +113,7 @@ def around(
 
 
 def _sessions(app: App) -> Sequence[tuple[str, str, str]]:
-    from refold.cli.resuming import offered
+    from refold.cli.sessions.resuming import offered
 
     return offered(app.home, app.directory)
 
@@ -121,7 +121,7 @@ def _sessions(app: App) -> Sequence[tuple[str, str, str]]:
 async def _settings(
     app: App, flags: Mapping[str, object], keys: tuple[str, ...]
 ) -> Sequence[str]:
-    from refold.cli.settings import in_words
+    from refold.cli.setup.settings import in_words
 
     return await in_words(Path(app.directory), app.paths, app.environ, flags, keys)
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import anyio
 from msgspec.structs import replace
 
+from refold.cli.sessions.waiting import Waiting
 from refold.cli.standing import here
-from refold.cli.waiting import Waiting
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.hall.app import App

@@ -8,8 +8,8 @@ import anyio
 from test_conversation import Typed, Typist
 
 from refold.cli.staying import Stay
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.run import Conversation
 from refold.cli.worktree import WorkingTrees
 from refold.config.here import load_here

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 
-from refold.cli.resuming import choose
+from refold.cli.sessions.resuming import choose
 from refold.cli.terminal.this import this_terminal
 from refold.config.paths import paths
 from refold.journal.home import Home

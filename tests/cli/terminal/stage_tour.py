@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 from stage import facts_of
 
-from refold.cli.first_run import Embedded, Offers, choose
+from refold.cli.first.first_run import Embedded, Offers, choose
+from refold.cli.first.tour import Scene, run
 from refold.cli.terminal.surroundings import Surroundings
-from refold.cli.tour import Scene, run
 from refold.engine.policies.converse import converse
 from refold.engine.policies.stopping import stopping
 from refold.engine.world import Mind, World

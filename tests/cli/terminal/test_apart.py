@@ -11,8 +11,8 @@ from stage import opened
 from test_conversation import Typist
 
 from refold.cli.terminal.apart import Apart
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.run import Conversation
 from refold.cli.terminal.surroundings import Surroundings
 from refold.place.files import DiskFiles

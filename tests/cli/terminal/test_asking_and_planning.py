@@ -8,8 +8,8 @@ import pytest
 from stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN, surroundings
 from test_conversation import HELLO, NEVER, Evening, Typed, Typist
 
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.reading import Key
 from refold.cli.terminal.work import Work
 from refold.errors import BadInput

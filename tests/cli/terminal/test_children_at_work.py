@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from stage import world
 from test_conversation import Evening, Typed, Typist
 
-from refold.cli.terminal.doing import Doing
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.doing import Doing
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.reading import Key
-from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.below import (
     ChildAnswered,

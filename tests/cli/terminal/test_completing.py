@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.terminal.completion import Choice, Named, completing, kept, these
-from refold.cli.terminal.line_editor.offers import Offers
-from refold.cli.terminal.workspace_files import WorkspaceFiles
+from refold.cli.terminal.keyboard.completion import Choice, Named, completing, kept, these
+from refold.cli.terminal.keyboard.line_editor.offers import Offers
+from refold.cli.terminal.keyboard.workspace_files import WorkspaceFiles
 
 TABLE = [
     Named("model", "choose", "[name]"),

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 from stage import EDIT, READ, RUN, WAIT, Unhurried, facts_of, opened, surroundings
 
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.run import Conversation
-from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.work import Work
 from refold.errors import Unreachable
 from refold.journal import codec

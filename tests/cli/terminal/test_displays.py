@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from refold.cli.terminal import colours
-from refold.cli.terminal.aloud import Aloud
-from refold.cli.terminal.displays import display
-from refold.cli.terminal.look import Look, look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.spelling import spelled
-from refold.cli.terminal.terminfo import Terminfo
+from refold.cli.terminal.display import colours
+from refold.cli.terminal.display.aloud import Aloud
+from refold.cli.terminal.display.displays import display
+from refold.cli.terminal.display.look import Look, look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.spelling import spelled
+from refold.cli.terminal.display.terminfo import Terminfo
 from refold.views.styled import Line
 
 XTERM = Terminfo(back="\r\x1b[K", up="\x1b[A", common=True)
@@ -183,7 +183,7 @@ def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
 
 PROBE = """
 import sys
-from refold.cli.terminal.terminfo import terminfo
+from refold.cli.terminal.display.terminfo import terminfo
 found = terminfo(sys.argv[1])
 print(None if found is None else (found.back, found.common, found.colors))
 print(terminfo(sys.argv[2]) == found)

@@ -11,8 +11,8 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from at_home import HOSTILE, Desk
 
-from refold.cli.terminal.commands import commands
-from refold.cli.terminal.look import Look
+from refold.cli.terminal.commands.table import commands
+from refold.cli.terminal.display.look import Look
 from refold.cli.terminal.offering import offers_of
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import fold

@@ -8,10 +8,10 @@ import pytest
 from stage import EDIT, READ
 from test_conversation import Evening
 
-from refold.cli.terminal import hyperlinks
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.whole import pager_of
+from refold.cli.terminal.commands.whole import pager_of
+from refold.cli.terminal.display import hyperlinks
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
 from refold.errors import RefoldError
 from refold.views.styled import Link
 

@@ -8,8 +8,8 @@ import anyio
 from test_conversation import Typist
 
 from refold.cli.surrounding import around
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.run import Conversation
 from refold.config.here import load_here
 from refold.config.paths import paths

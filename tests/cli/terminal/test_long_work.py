@@ -11,11 +11,11 @@ import pytest
 from stage import READ, TODOS, surroundings
 from test_conversation import Evening, Typed, Typist
 
-from refold.cli.terminal import keys as keyboards
-from refold.cli.terminal.commands import at_once
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.notifying import Patience, ring
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.commands.table import at_once
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.notifying import Patience, ring
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.keyboard import keys as keyboards
 from refold.cli.terminal.reading import Key, Later
 from refold.cli.terminal.run import Conversation
 from refold.errors import ProviderError

@@ -10,8 +10,8 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from refold.cli.terminal.line_editor.resizing import taking_all_back
-from refold.cli.terminal.look import Look
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.keyboard.line_editor.resizing import taking_all_back
 
 UP = "\x1b[A"
 TYPED = 148  # letters: with the prompt one row of 80 cells, and one of 70

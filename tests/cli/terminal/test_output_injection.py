@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from test_conversation import Evening
 
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.printing import print_words
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.printing import print_words
 from refold.journal import codec
 from refold.provider.port import Request
 from refold.testing.scripted import Reply, ScriptedProvider

@@ -4,9 +4,9 @@ import io
 
 from msgspec import Raw
 
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.showing import Showing
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.below import CallMade
 from refold.journal.events import (

@@ -13,12 +13,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.cli import flags
-from refold.cli.grants import offered
-from refold.cli.terminal.commands import command_in, commands
-from refold.cli.terminal.doing import Doing
-from refold.cli.terminal.look import Look, look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.plain import Plain
+from refold.cli.rights.grants import offered
+from refold.cli.terminal.commands.table import command_in, commands
+from refold.cli.terminal.display.doing import Doing
+from refold.cli.terminal.display.look import Look, look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.keyboard.plain import Plain
 from refold.cli.terminal.reading import Key
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View

@@ -4,11 +4,11 @@ import io
 
 import pytest
 
-from refold.cli.terminal.doing import Doing
-from refold.cli.terminal.look import Look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.printing import print_words
-from refold.cli.terminal.speech import Speech
+from refold.cli.terminal.display.doing import Doing
+from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.printing import print_words
+from refold.cli.terminal.display.speech import Speech
 from refold.views.styled import bare
 
 SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made_up import BYTES, MODEL
 
-from refold.cli import local
+from refold.cli.setup import local
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.shelf import Shelf
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import anyio
 
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.reading import Reading
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from refold.cli.terminal.apart import Apart
-from refold.cli.terminal.completion import Choice
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.keyboard.completion import Choice
 from refold.cli.terminal.reading import Reading
 from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.journal.fold import View

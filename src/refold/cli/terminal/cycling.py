@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import anyio
 
+from refold.cli.terminal.commands.rights import after
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.rights import after
 from refold.cli.terminal.work import sentence
 from refold.engine.judging import mode_of
 from refold.errors import RefoldError

@@ -2,7 +2,7 @@
 
 import os
 
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.surroundings import Surroundings
 from refold.journal.fold import View
 from refold.views.counts import ending

@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from refold.cli.terminal.commands import commands
-from refold.cli.terminal.completion import (
+from refold.cli.terminal.commands.table import commands
+from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.keyboard.completion import (
     Choice,
     Choices,
     Complete,
@@ -14,9 +15,8 @@ from refold.cli.terminal.completion import (
     completing,
     kept,
 )
-from refold.cli.terminal.conversing import Conversation
+from refold.cli.terminal.keyboard.workspace_files import WorkspaceFiles
 from refold.cli.terminal.surroundings import Surroundings
-from refold.cli.terminal.workspace_files import WorkspaceFiles
 from refold.views.escape import on_one_line
 
 

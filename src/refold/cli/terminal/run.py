@@ -12,14 +12,14 @@ from itertools import count
 
 import anyio
 
-from refold.cli.terminal import judging
 from refold.cli.terminal.apart import Apart
-from refold.cli.terminal.commands import at_once, command_in, obey
+from refold.cli.terminal.asking import plans
+from refold.cli.terminal.commands.moving import agreed
+from refold.cli.terminal.commands.table import at_once, command_in, obey
 from refold.cli.terminal.cycling import Cycle
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.greeting import can_go_on, greet, way_back
-from refold.cli.terminal.moving import agreed
 from refold.cli.terminal.offering import offering
-from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.silence import learning
@@ -73,7 +73,7 @@ class Conversation:
         self.session, self.around, self.paper = session, around, paper
         self.vi = reading.vi
         self.reading, self._given, self._cycle = reading, session, cycle or Cycle()
-        self._plans = judging.Queue()
+        self._plans = plans.Queue()
         self._work: Work | None = None
         self.apart = Apart(paper, reading)
         self._keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
@@ -110,14 +110,14 @@ class Conversation:
 
     async def change(self, session: Session, told: str) -> None:
         left, self.session = self.session, session
-        self._plans = judging.Queue()
+        self._plans = plans.Queue()
         await left.close()
         self.paper.say(told, "dim")
 
     async def go_on(self, way: Way) -> Sequence[str]:
         arrived = await self.around.go_on(self.session, way, partial(agreed, self))
         self.session, self.around = arrived.session, arrived.around
-        self._plans = judging.Queue()
+        self._plans = plans.Queue()
         return arrived.notices
 
     async def say(self, words: str, *, typed: str | None = None) -> None:
@@ -176,7 +176,7 @@ class Conversation:
     async def _judge_plans(self) -> None:
         """The plan that waits, if it was not put off, and each that comes of that."""
         while not self._leaving and (plan := self._plans.next(self.session.view)):
-            if not await judging.put(plan, self.session, self.paper, self.reading):
+            if not await plans.put(plan, self.session, self.paper, self.reading):
                 self._plans.put_off(plan)
                 return
             if not self.session.idle:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from refold.cli.terminal.keys import modes, put
+from refold.cli.terminal.keyboard.keys import modes, put
 
 _PATIENCE = 5.0  # seconds in which what is under way may be ended in good order
 _ENDING = (signal.SIGTERM, signal.SIGHUP)

@@ -6,8 +6,8 @@ Who has the floor, and when somebody is heard at all, is `work`'s business.
 from collections.abc import Awaitable, Callable, Sequence
 
 from refold.cli.attached import attached
-from refold.cli.terminal.commands import at_once, command_in
-from refold.cli.terminal.paper import Paper
+from refold.cli.terminal.commands.table import at_once, command_in
+from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.reading import Key, Later, Reading
 from refold.session.session import Session
 from refold.tools.contract import Picture

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from refold.cli.terminal.completion import Complete
-from refold.cli.terminal.look import look
-from refold.cli.terminal.paper import Paper
-from refold.cli.terminal.plain import Plain
+from refold.cli.terminal.display.look import look
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.keyboard.completion import Complete
+from refold.cli.terminal.keyboard.plain import Plain
 from refold.cli.terminal.reading import Reading
 from refold.views.escape import on_one_line
 
@@ -32,6 +32,6 @@ def this_terminal(
         paper.say(_NO_STATUS.format(name), "warn")
     if seen.display != "line" or not sys.stdin.isatty():
         return paper, Plain(paper)
-    from refold.cli.terminal.lively import Lively
+    from refold.cli.terminal.keyboard.lively import Lively
 
     return paper, Lively(paper, history=history, complete=complete, cycle=cycle)

@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from refold.cli.terminal.aloud import Aloud
-from refold.cli.terminal.asker import Asker
+from refold.cli.terminal.asking.asker import Asker
+from refold.cli.terminal.display.aloud import Aloud
+from refold.cli.terminal.display.notifying import Patience, ring
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.display.showing import Showing
 from refold.cli.terminal.floor import Floor
 from refold.cli.terminal.following import Following
-from refold.cli.terminal.notifying import Patience, ring
-from refold.cli.terminal.paper import Paper
 from refold.cli.terminal.reading import CTRL_C, Reading
-from refold.cli.terminal.showing import Showing
 from refold.cli.terminal.steering import Obey, Steering, nothing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import RefoldError

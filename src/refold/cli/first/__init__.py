@@ -1,0 +1,1 @@
+"""The first minutes: what to think with, and the tour."""

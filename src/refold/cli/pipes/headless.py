@@ -1,0 +1,220 @@
+"""One task without a terminal: words in, the answer out, an exit code.
+
+On stdout stands what the chosen format promises (docs/headless.md) and nothing
+else; notices go to stderr. Nobody can be asked: what would ask is denied.
+"""
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import anyio
+
+from refold.cli.attached import attached
+from refold.cli.expanding import meant
+from refold.cli.flags import PICK
+from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.pipes.piped import words_of
+from refold.cli.pipes.stopping import Stops
+from refold.cli.pipes.told import WAITING, Told, exit_code
+from refold.cli.worktree import in_a_worktree
+from refold.errors import BadInput, first
+from refold.hall.app import App
+from refold.journal.fold import View
+from refold.journal.frame import Frame
+from refold.session.session import Session
+from refold.tools.contract import Picture
+from refold.views.escape import on_one_line
+from refold.views.stream import Document
+
+TIMED_OUT = 3
+INTERRUPTED = 130
+_CLOSING = 5.0  # seconds to close what is open, at most
+
+
+def run(found: Namespace, stops: Stops | None = None) -> int:
+    """The task. `stops` may have heard already that it is to end."""
+    if found.input_format == "stream-json" and found.output_format != "stream-json":
+        raise BadInput(
+            "--input-format stream-json is answered in JSON lines: "
+            "add --output-format stream-json"
+        )
+    told, stops = (
+        Told(found.output_format, live=found.include_partial_messages),
+        stops or Stops(),
+    )
+    try:
+        stops.aloud()
+        if found.resume is PICK:
+            from refold.cli.sessions.resuming import nobody_picks
+
+            raise nobody_picks()
+        with in_a_worktree(found):
+            if found.input_format == "stream-json":
+                from refold.cli.pipes.stdio import run as over_stdio
+
+                return over_stdio(found, told, stops)
+            task = _Task(found, words_of(found), pictures(found), told, stops)
+            return anyio.run(task.run)
+    except BaseException as error:  # whatever it is, the last word on stdout is ours
+        told.broken(first(error))
+        raise
+
+
+class _Task:
+    def __init__(
+        self,
+        found: Namespace,
+        words: str,
+        shown: Sequence[Picture],
+        told: Told,
+        stops: Stops,
+    ) -> None:
+        self._found, self._words, self._shown = found, words, shown
+        self._told, self._stops = told, stops
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        told, stops = self._told, self._stops
+        stops.hurry = told.outlet.hurry
+        async with stops.heard():
+            app = app_of(self._found, attended=False)
+            try:
+                return await self._in(app)
+            finally:
+                await closed(app)
+        # It was stopped where there was no turn to stop, or for the second time.
+        await told.end(self._document() | {"outcome": "interrupted", "reason": stops.why})
+        return INTERRUPTED
+
+    async def _in(self, app: App) -> int:
+        found, told, stops = self._found, self._told, self._stops
+        if found.resume is None and not found.continue_:
+            app.models.check(app.model_of(View()))  # before there is a session to -c
+        words, typed = meant(found.text, self._words, app)
+        id_, session = await open_session(app, found)
+        async with session:
+            told.of(session, id_)
+            app.models.check(app.model_of(session.view))
+            timed_out = False
+            async with anyio.create_task_group() as group:
+                group.start_soon(tell_notices, app)
+                sent = (*self._shown, *_named(words, session, app))
+                timed_out = await turn(
+                    session, Said(words, sent, typed), told, found.timeout, stops
+                )
+            document = self._document()
+            if timed_out:
+                document["reason"] = f"it took longer than {found.timeout:g} s"
+            code = TIMED_OUT if timed_out else exit_code(document, unread=told.gone)
+            if found.verify:
+                stops.gently = None
+                held = await _verified(app, id_, session, document)
+                code = code or held
+            await told.end(document)
+            return code or int(told.gone)
+
+    def _document(self) -> Document:
+        return self._told.result(time.monotonic() - self._began)
+
+
+async def closed(app: App) -> None:
+    """Close what it has open, also where we are stopped, and in a bounded time."""
+    with anyio.move_on_after(_CLOSING, shield=True):
+        await app.aclose()
+
+
+async def _verified(app: App, id_: str, session: Session, document: Document) -> int:
+    """Put what is claimed into the document, each with its verdict. 5: do not rely on it."""
+    from refold.claims.claiming import Checking
+    from refold.cli.reading.verify import NOT_SUPPORTED, claims_of, told_of
+
+    told = told_of(await session.record.entries())
+    path = app.home.path(id_) if app.wishes.keep else None
+    checks = Checking(session.record, app.workspace.files, path)
+    checked = await checks.check(told.claims)
+    document["claims"] = claims_of(checked)
+    for each in checked:
+        if not each.fine:
+            words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
+            sys.stderr.write(f"refold: not borne out: {words}\n")
+    return 0 if all(each.fine for each in checked) else NOT_SUPPORTED
+
+
+def _named(words: str, session: Session, app: App) -> Sequence[Picture]:
+    found, problems = attached(words, session.view.about.directory, app.unread)
+    for problem in problems:
+        sys.stderr.write(f"refold: {problem}\n")
+    return found
+
+
+def complain(words: str) -> None:
+    sys.stderr.write(f"refold: {words}\n")
+
+
+async def tell_notices(app: App, say: Callable[[str], None] = complain) -> None:
+    """What the machine can hold a command to is found out while the model is asked."""
+    for notice in await anyio.to_thread.run_sync(app.notices):
+        say(notice)
+
+
+class Said(NamedTuple):
+    """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
+
+    words: str
+    shown: Sequence[Picture] = ()
+    typed: str | None = None  # None: all
+
+
+class Out(Protocol):
+    """Who tells what happens in a turn. `finished` is set when all was told."""
+
+    finished: anyio.Event
+
+    def begin(self, session: Session) -> None: ...
+    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
+
+
+async def turn(
+    session: Session, said: Said, out: Out, limit: float | None, stops: Stops | None = None
+) -> bool:
+    """Run the turn while its news are printed. True if it took too long.
+
+    Signals stop it, if nobody else hears them: who does gives `stops`.
+    """
+    if stops is None:
+        stops = Stops()
+        async with stops.heard():
+            return await turn(session, said, out, limit, stops)
+        raise KeyboardInterrupt(stops.why)  # for the second time, or too early
+    watch, clock = session.hub.watch(live=WAITING), _Clock(limit, stops)
+    stops.gently = session.inbox.interrupt
+    out.begin(session)
+    if session.lost:
+        complain(f"the journal was damaged at its end; lost: {session.lost}")
+    if said.words:
+        await session.inbox.say(said.words, pictures=said.shown, typed=said.typed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(out.follow, watch.frames(), session)
+        group.start_soon(clock.run, session)
+        await (session.go() if said.words else session.continue_())
+        watch.close()
+        await out.finished.wait()
+        group.cancel_scope.cancel()
+    return clock.ran_out
+
+
+class _Clock:
+    """Stops the turn when its time is over: as an event first, like any stop."""
+
+    def __init__(self, seconds: float | None, stops: Stops) -> None:
+        self._seconds, self._stops, self.ran_out = seconds, stops, False
+
+    async def run(self, session: Session) -> None:
+        if self._seconds is None:
+            return
+        await anyio.sleep(self._seconds)
+        self._stops.hurry()
+        self.ran_out = await session.inbox.cancel("out of time")

@@ -1,0 +1,188 @@
+"""What a task without a terminal prints, by format. docs/headless.md promises it.
+
+However it ends, the result is the last that stands on stdout, and there is one: also
+where there never was a session, or its journal can take no more.
+"""
+
+import sys
+from collections.abc import AsyncIterable, Callable, Iterable
+
+import anyio
+import msgspec
+
+from refold import __version__
+from refold.cli.out import Gone, answer_text, ended, write
+from refold.cli.pipes.outlet import Outlet
+from refold.errors import RefoldError
+from refold.journal.events import Entry
+from refold.journal.fold import View
+from refold.journal.frame import Frame
+from refold.session.session import Session
+from refold.tools.builtin import builtin
+from refold.values.clean import clean
+from refold.views.closing import warnings
+from refold.views.result import EXIT_CODES, result
+from refold.views.stream import (
+    Document,
+    PutToPerson,
+    approval_request,
+    documents,
+    init,
+)
+
+STREAM = "stream-json"
+WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
+_DENIALS = 5  # that are told one by one
+_WIDEST = 100  # characters of a call
+_HOW = "rights are given with --allow, --permission-mode or --yolo; --output-format json says why"
+_UNREAD = "nobody reads the output any more"
+_ENDED_WELL = ("answered", "final", "plan_ready")
+
+
+class Told:
+    """`live`: pieces of answers are told, too. `asked` gives the document about a question."""
+
+    def __init__(self, format_: str, *, live: bool) -> None:
+        self._format, self._live = format_, live
+        self.asked: Callable[[PutToPerson], Document] = approval_request
+        self.finished, self.outlet = anyio.Event(), Outlet()
+        self._session: Session | None = None
+        self._id = ""
+        self._last = ""  # the type of the newest document
+
+    def of(self, session: Session, id_: str) -> None:
+        """From now on it is about this session."""
+        self._session, self._id = session, id_
+
+    @property
+    def gone(self) -> bool:
+        """Does nobody read any more?"""
+        return self.outlet.gone
+
+    def begin(self, session: Session) -> None:
+        """Nothing yet: `follow` begins with the session."""
+
+    async def follow(
+        self,
+        frames: AsyncIterable[Frame],
+        session: Session,
+        after: Callable[[Entry], Document | None] = lambda _: None,
+    ) -> None:
+        """Print the news. When nobody reads any more, the turn is stopped.
+
+        `after` gives one more document behind those of an event.
+        """
+        live = self._live or self._format != STREAM
+        if self._format == STREAM:
+            await self.lines([init(session.view, self._id, __version__)])
+        left = False
+        async for frame in frames:
+            found = list(documents(frame, live=live, asked=self.asked))
+            more = after(frame.item) if isinstance(frame.item, Entry) else None
+            if more is not None:
+                found.append(more)
+            if self._format != STREAM:
+                _notices(found)
+                continue
+            await self.lines(found)
+            # Tried again at each event: there may have been nothing to stop yet.
+            if self.gone and not left:
+                left = await session.inbox.cancel(_UNREAD)
+        self.finished.set()
+
+    async def end(self, document: Document) -> None:
+        """The last word. Raises `Gone` or `RefoldError` where it did not go out."""
+        if self._format == "text":
+            await self._text(document)
+        else:
+            await self.lines([document])
+        self.outlet.settle()
+
+    async def _text(self, document: Document) -> None:
+        if text := str(document["text"]).rstrip():
+            await self.outlet.put(answer_text(text))
+        if self._session is not None:
+            for warning in warnings(self._session.view):
+                sys.stderr.write(f"refold: {warning}\n")
+            _tell_denials(self._session.view)
+        if document["outcome"] not in _ENDED_WELL:
+            ended(document["outcome"], document["reason"])
+
+    def result(self, seconds: float) -> Document:
+        return result(self._view, self._id, seconds)
+
+    def broken(self, error: BaseException) -> None:
+        """The last word where nothing else could be said. Why goes to stderr, too.
+
+        Written at once and by nobody else: there may be no loop any more.
+        """
+        if self._format == "text" or self._last == "result" or self.gone:
+            return
+        self._last = "result"
+        stopped = isinstance(error, KeyboardInterrupt)
+        how = "interrupted" if stopped else "failed"
+        document = self.result(0.0) | {"outcome": how, "reason": clean(_why(error))}
+        try:
+            write(_line(document))
+        except (Gone, RefoldError):
+            return  # the first error is the one to be told
+
+    async def lines(self, found: Iterable[Document]) -> None:
+        for document in found:
+            if await self.outlet.put(_line(document)):
+                self._last = str(document["type"])
+
+    @property
+    def last(self) -> str:
+        """The type of the document that was printed last."""
+        return self._last
+
+    @property
+    def _view(self) -> View:
+        return View() if self._session is None else self._session.view
+
+
+def exit_code(document: Document, *, unread: bool) -> int:
+    """What a script learns without reading. An answer that did not get out is no 0."""
+    found = EXIT_CODES[str(document["outcome"])]
+    return found or int(unread)
+
+
+def _line(document: Document) -> str:
+    return msgspec.json.encode(document).decode() + "\n"
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, RefoldError | KeyboardInterrupt):
+        return str(error) or "interrupted"
+    return f"refold itself failed: {type(error).__name__}: {error}"
+
+
+def _tell_denials(view: View) -> None:
+    """A person who was not asked is to know what the answer was made without."""
+    turn = view.turn
+    if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
+        return
+    from refold.views.calls import label
+    from refold.views.cells import cut
+
+    tools = {tool.spec.name: tool for tool in builtin()}
+    for denied in turn.denials[:_DENIALS]:
+        said = cut(label(denied.call, tools.get(denied.call.name)), _WIDEST)
+        sys.stderr.write(f"refold: denied: {said}\n")
+    more = len(turn.denials) - _DENIALS
+    also = f"{more} more were denied; " if more > 0 else ""
+    sys.stderr.write(f"refold: {also}{_HOW}\n")
+
+
+def _notices(found: Iterable[Document]) -> None:
+    for document in found:
+        if document["type"] == "notice":
+            sys.stderr.write(f"refold: {document['text']}\n")
+        elif document["type"] == "retry":
+            wait = (
+                f"; trying again in {document['seconds']:.1f} s"
+                if document["seconds"]
+                else ""
+            )
+            sys.stderr.write(f"refold: {document['reason']}{wait}\n")

@@ -1,0 +1,1 @@
+"""Doors that read a session and those below it, and change nothing."""

@@ -1,0 +1,149 @@
+"""What the doors to a tree of sessions share: which node is meant, and how it is shown.
+
+The tree is read without a pen, while its sessions run.
+"""
+
+import os
+import re
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from refold.cli.out import write
+from refold.cli.reading.journal import named
+from refold.config.paths import paths
+from refold.errors import BadInput, JournalError
+from refold.journal.blobs import Blobs
+from refold.journal.disk import Disk
+from refold.journal.home import Home
+from refold.journal.naming import LAST
+from refold.journal.tree import ROOT, Node, find, walk
+from refold.journal.tree_files import tree
+from refold.values.messages import ToolCall
+from refold.views.calls import label
+from refold.views.styled import Line, bare
+
+_WIDTH = 100  # cells of a line where nobody says how many there are
+_NEAR_WIDTH = 40  # and never fewer
+# What can only be a name below a session: the root is meant then.
+_BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
+
+
+class Place(Struct, frozen=True):
+    """Where a session lies, and the names that lead on from it."""
+
+    id: str
+    path: Path
+    names: tuple[str, ...]
+
+
+class Found(Struct, frozen=True):
+    """The whole tree, the node that is meant, and the name of something in it, or ""."""
+
+    root: Node
+    node: Node
+    rest: str
+
+
+def add_node(parser: ArgumentParser, name: str = "node") -> None:
+    parser.add_argument(
+        name,
+        nargs="?",
+        default=ROOT,
+        metavar="NODE",
+        help="root, root/child-1, …; or the id of a session, or its beginning, for root",
+    )
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        default=LAST,
+        help="the session that root is; without it, the newest of this directory",
+    )
+
+
+def place(found: Namespace, node: str | None = None) -> Place:
+    """The session and the names in it. Raises `BadInput` where there is no such session."""
+    first, *rest = (found.node if node is None else node).strip("/").split("/")
+    home = Home(paths(os.environ).data / "sessions")
+    below = first in (ROOT, LAST, "") or _BELOW.match(first)
+    if below and first not in (ROOT, LAST, ""):
+        rest = [first, *rest]
+    if not below and found.session != LAST:
+        raise BadInput(
+            f"{first!r} names one session and --session {found.session} another: give one"
+        )
+    id_, *names = (found.session if below else first).split("/")
+    session = named(home, id_)
+    return Place(session.id, session.path, (*names, *rest))
+
+
+def read(where: Place) -> Found:
+    root = tree(where.path, where.id)
+    node, rest = find(root, where.names)
+    return Found(root, node, rest)
+
+
+def only_node(found: Found) -> Node:
+    """The node, where nothing in it can be meant."""
+    if found.rest:
+        raise BadInput(
+            f"{found.node.address}/{found.rest} is no session: refold show shows it, here "
+            "give root, root/child-1, …"
+        )
+    return found.node
+
+
+def labels() -> Callable[[ToolCall], str]:
+    """Says in a line what a call does."""
+    from refold.tools.builtin import builtin
+
+    tools = {tool.spec.name: tool for tool in builtin()}
+    return lambda call: label(call, tools.get(call.name))
+
+
+def blobs(node: Node) -> Callable[[str], str]:
+    """The text of a blob of this session; of one that is gone, why."""
+    kept = Blobs(node.path, Disk())
+
+    def text(name: str) -> str:
+        try:
+            return kept.get(name).decode("utf-8", "replace")
+        except JournalError as error:
+            return f"({error})"
+
+    return text
+
+
+def room() -> int:
+    return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _NEAR_WIDTH)
+
+
+def show(lines: Iterable[Line]) -> None:
+    """In colours where a terminal shows them, else without."""
+    from refold.cli.terminal.display.look import look
+
+    seen = look(sys.stdout, os.environ)
+    found = list(lines)
+    if not seen.color:
+        write(bare(found) + "\n")
+        return
+    painted = ("".join(seen.paint(*piece) for piece in line) for line in found)
+    write("\n".join(painted) + "\n")
+
+
+def tell(document: object) -> None:
+    """A document on a line of its own."""
+    write(msgspec.json.encode(document).decode() + "\n")
+
+
+def damages(node: Node) -> int:
+    """Say what is wrong with journals of a node and below it. Gives the exit code."""
+    found = [each.damage for each in walk(node) if each.damage]
+    for damage in found:
+        sys.stderr.write(f"refold: {damage}\n")
+    return 1 if found else 0

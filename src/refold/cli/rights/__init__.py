@@ -1,0 +1,1 @@
+"""Doors about what may run unasked, and whose folders count."""

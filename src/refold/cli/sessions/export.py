@@ -1,0 +1,112 @@
+"""`refold sessions export ID` and `import FILE`: their command lines, and the files they name.
+
+Exporting takes no pen, so it works while the session runs. What is written stands in
+`exported`, what is read in `journal.bundle`; both are loaded only when they are needed.
+"""
+
+import os
+import sys
+import time
+from argparse import BooleanOptionalAction, Namespace
+from pathlib import Path
+from typing import BinaryIO
+
+from refold.cli.out import write, write_bytes
+from refold.cli.reading.journal import add_session, named
+from refold.cli.standing import here
+from refold.cli.subparsers import Subparsers
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.journal.home import Home
+
+FORMS = ("md", "html", "json", "text")
+SUFFIXES = {"md": ".md", "html": ".html", "json": ".json", "text": ".txt"}
+
+
+def add_parsers(what: Subparsers) -> None:
+    """`export` and `import`, below `refold sessions`."""
+    out = what.add_parser("export", help="a session as Markdown, HTML, JSON or text")
+    add_session(out)
+    add = out.add_argument
+    add("--format", choices=FORMS, help="without it, by the name of FILE, or md")
+    add("-o", "--output", metavar="FILE", default="-", help="write into it; -: print")
+    add("--force", action="store_true", help="also where FILE is there already")
+    add("--children", action=BooleanOptionalAction, default=True, help="with all below it")
+    add("--thoughts", action="store_true", help="with what the model thought aloud")
+    into = what.add_parser("import", help="make a session of one exported as JSON")
+    into.add_argument(
+        "file", metavar="FILE", help="as export --format json wrote it; -: stdin"
+    )
+    into.add_argument("--directory", metavar="DIR", help="where it goes on; else here")
+
+
+def export(found: Namespace) -> int:
+    """Print or write the session; gives the exit code."""
+    from refold.cli.sessions.exported import Wanted, exported
+    from refold.cli.sessions.saving import check_free, save
+    from refold.views.counts import in_bytes
+
+    form = found.format or form_by_name(found.output)
+    wanted = Wanted(form, found.children, found.thoughts)
+    session = named(_home(), found.id)
+    path = Path(found.output).expanduser()
+    if not found.output:
+        raise BadInput("-o is empty: give the name of a file, or - to print")
+    if found.output != "-":
+        check_free(path, force=found.force)
+    made = exported(session, wanted)
+    if found.output == "-":
+        for piece in made.pieces:
+            write_bytes(piece)
+    else:
+        size = save(path, made.pieces, force=found.force)
+        sys.stderr.write(f"{found.output}: {made.told}, {in_bytes(size)}\n")
+    for damage in made.damages:
+        sys.stderr.write(f"refold: not exported: {damage}\n")
+    return 1 if made.damages else 0
+
+
+def import_(found: Namespace) -> int:
+    """Make a session of FILE; gives the exit code."""
+    directory = Path(found.directory).expanduser() if found.directory else here()
+    if not directory.is_dir():
+        raise BadInput(f"--directory {found.directory!r}: there is no such directory")
+    if found.file == "-":
+        return _taken(sys.stdin.buffer, "stdin", directory)
+    try:
+        file = Path(found.file).expanduser().open("rb")
+    except OSError as error:
+        name = found.file or "''"
+        raise BadInput(f"{name} cannot be read: {error.strerror}") from error
+    with file:
+        return _taken(file, found.file, directory)
+
+
+def form_by_name(name: str) -> str:
+    """The form that the name of a file asks for; else Markdown."""
+    suffix = Path(name).suffix.lower()
+    suffix = ".html" if suffix == ".htm" else suffix
+    return next((form for form, end in SUFFIXES.items() if end == suffix), "md")
+
+
+def _taken(file: BinaryIO, name: str, directory: Path) -> int:
+    from refold.journal.bundle.unpacking import unpack
+    from refold.views.counts import many
+
+    made = unpack(_home(), file, name, time.time(), os.path.realpath(directory))
+    if made.id != made.source:
+        why = "is taken here" if made.taken else "is no id of ours"
+        if "/" in made.source:
+            why = "is that of a child"
+        sys.stderr.write(f"the id {made.source} {why}, so this has a new one\n")
+    if made.lacking:
+        blobs = many(made.lacking, "blob")
+        sys.stderr.write(f"refold: {blobs} that its events name were not in {name}\n")
+    sessions = many(made.counts.sessions_in_all, "session")
+    write(f"{made.id}: {sessions}, {many(made.counts.events_in_all, 'event')}\n")
+    sys.stderr.write(f"imported; refold -r {made.id} goes on with it in {directory}\n")
+    return 0
+
+
+def _home() -> Home:
+    return Home(paths(os.environ).data / "sessions")

@@ -1,0 +1,1 @@
+"""Doors about this machine: settings, keys, models, shells, and whether all is well."""

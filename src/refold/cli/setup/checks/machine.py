@@ -1,0 +1,174 @@
+"""This machine: Python, the sandbox, programs, the disk, the clock, the language."""
+
+import locale
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from refold import __version__
+from refold.cli.setup.checks.ground import Ground
+from refold.errors import said_by
+from refold.logs.logbook import NAME as LOG
+from refold.place.sandbox import Wish, find
+from refold.views.findings import Finding
+
+_LITTLE = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
+_SLOW = 0.2  # seconds to keep one line: every approval waits for that
+_PATIENCE = 5.0  # seconds for a program to say its version
+_WRITTEN = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
+
+
+def program(ground: Ground) -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding(
+        "refold", "ok", f"{__version__}, Python {python}, {platform.platform(terse=True)}"
+    )
+
+
+def sandbox(ground: Ground) -> Iterator[Finding]:
+    wished = ground.told.settings.sandbox
+    wish = Wish(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
+    found = find(ground.environ, wish)
+    if found.notice:
+        state = "warning" if found.kind in ("landlock", "seatbelt") else "wrong"
+        said, _, do = found.notice.partition(" Install ")
+        if found.kind == "off":
+            state, do = "warning", ""
+        yield Finding("sandbox", state, said, f"Install {do}" if do else "")
+    else:
+        network = "reaches the network" if wished.network else "no network unless asked"
+        yield Finding("sandbox", "ok", f"{found.kind}, profile {wished.profile}, {network}")
+
+
+def programs(ground: Ground) -> Iterator[Finding]:
+    for name, use, package in (
+        ("git", "files cannot be taken back, and no working trees made", "git"),
+        ("rg", "searches are slower", "ripgrep"),
+    ):
+        path = shutil.which(name, path=ground.environ.get("PATH"))
+        if not path:
+            do = f"apt install {package}, or your system's way"
+            yield Finding(name, "warning", f"not installed: {use}", do)
+        elif said := _version(path):
+            yield Finding(name, "ok", said)
+        else:
+            do = f"{path} --version says why"
+            yield Finding(name, "warning", f"{path} does not run: {use}", do)
+
+
+def disk(ground: Ground) -> Iterator[Finding]:
+    places = ground.places
+    for what, path in dict.fromkeys(
+        (("settings", places.config), ("sessions", places.data), ("logs", places.state))
+        if places.config != places.data
+        else (("all files", places.data),)
+    ):
+        yield from _directory(what, path)
+    log = places.state / LOG
+    if log.exists() and not (log.is_file() and os.access(log, os.W_OK)):
+        yield Finding("log", "warning", f"nothing can be written into {log}",
+            "make it yours, or remove it")  # fmt: skip
+
+
+def clock(ground: Ground) -> Iterator[Finding]:
+    now = time.time()
+    today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
+    newest = max(
+        (_changed(p) for p in (ground.places.data, ground.places.config)), default=0.0
+    )
+    if now < _WRITTEN:
+        yield Finding("clock", "wrong", f"it says {today}: certificates and prices go by it",
+            "set the clock")  # fmt: skip
+    elif newest > now + 60:
+        yield Finding("clock", "warning", f"it says {today}, and files of ours are newer",
+            "set the clock")  # fmt: skip
+    else:
+        yield Finding("clock", "ok", today)
+
+
+def language(ground: Ground) -> Iterator[Finding]:
+    encoding = locale.getpreferredencoding(do_setlocale=False)
+    named = next(
+        (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := ground.environ.get(n))), ""
+    )
+    said = f"{named or 'none set'}, {encoding}"
+    if encoding.lower().replace("-", "") != "utf8":
+        yield Finding("locale", "warning", f"{said}: letters outside ASCII may not show",
+            "export LC_ALL=C.UTF-8")  # fmt: skip
+    else:
+        yield Finding("locale", "ok", said)
+
+
+def _version(path: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=_PATIENCE, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return lines[0] if lines and not done.returncode else ""
+
+
+def _directory(what: str, path: Path) -> Iterator[Finding]:
+    there = path.is_dir()
+    above = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        yield Finding("disk", "wrong", f"{what}: nothing can be written in {above}",
+            "make it yours, or set REFOLD_HOME to a directory that is")  # fmt: skip
+        return
+    if there and path.stat().st_mode & 0o077:
+        yield Finding(
+            "disk", "warning", f"{what}: others can look into {path}", f"chmod 700 {path}"
+        )
+    free = shutil.disk_usage(above).free
+    took = _kept(path) if there else 0.0
+    if isinstance(took, str):
+        yield Finding("disk", "wrong", f"{what}: {path} takes no file: {took}",
+            "make room, or set REFOLD_HOME to another directory")  # fmt: skip
+        return
+    kept = f", a line is kept in {took * 1000:.1f} ms" if there else ", not made yet"
+    said = f"{what} in {path}: {_size(free)} free{kept}"
+    if free < _LITTLE:
+        yield Finding("disk", "warning", said, "make room: a session needs some")
+    elif took > _SLOW:
+        yield Finding("disk", "warning", f"{said}: each approval waits for that",
+            "set REFOLD_HOME to a directory on a faster disk")  # fmt: skip
+    else:
+        yield Finding("disk", "ok", said)
+
+
+def _kept(path: Path) -> "float | str":
+    """How long it takes to write a little and have it kept; or why it cannot be."""
+    file = path / f".doctor-{os.getpid()}"
+    began = time.perf_counter()
+    try:
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(opened, b"a line\n")
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+        return time.perf_counter() - began
+    except OSError as error:
+        return said_by(error)
+    finally:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,253 @@
+"""`refold models`: which models can be asked, what they read, what they cost.
+
+A provider's own list goes before what we know without asking. It is kept for a
+day, and for longer where the provider cannot be reached. Asking and reading lists
+is `provider.listing`'s business, what a session takes of them `provider.figures`', a
+table's shape `models_table`'s.
+"""
+
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import Struct
+
+from refold.cli.out import write
+from refold.cli.setup.models_table import Row, document, lines
+from refold.cli.subparsers import Subparsers
+from refold.config.credentials import read as stored_keys
+from refold.config.keys import Keys
+from refold.config.load import load
+from refold.config.paths import paths
+from refold.config.settings import Settings
+from refold.errors import BadInput, ProviderError
+from refold.hall.models import ROLES, Models
+from refold.provider import catalog, known, prices
+from refold.provider.figures import Figures
+from refold.provider.kept_lists import Listed
+from refold.provider.listing import has_list, list_models
+from refold.provider.misnamed import no_provider
+from refold.provider.port import Provider
+from refold.provider.spec import ProviderSpec
+from refold.views.escape import on_one_line
+
+LOCAL = "local"
+DAY = 24 * 3600.0
+
+
+class Here(Struct, frozen=True):
+    """What decides on models, as it was found at the start."""
+
+    environ: Mapping[str, str]
+    keys: Keys
+    specs: tuple[ProviderSpec, ...]
+    figures: Figures
+    roles: Mapping[str, list[str]]  # by the name of a model, with its provider
+    now: float
+
+    def keyed(self, spec: ProviderSpec) -> bool:
+        """Is there nothing in the way of asking?"""
+        try:
+            if not catalog.needs_key(spec, self.environ):
+                return True
+            return self.keys.at_hand(spec) or self.keys.known(spec) is not None
+        except BadInput:
+            return False
+
+    def roles_of(self, provider: str) -> dict[str, list[str]]:
+        """What the provider's models do, by model."""
+        named = ((name.partition("/"), roles) for name, roles in self.roles.items())
+        return {model: roles for (owner, _, model), roles in named if owner == provider}
+
+
+class NothingAsked(Struct, frozen=True):
+    """A start without any wish as to models."""
+
+    model: str = ""
+    script: None = None
+    record: None = None
+    replay: None = None
+    provider: Provider | None = None
+
+
+class Told(Struct, frozen=True):
+    """What a provider says, now or the last time; and why not, if it does not."""
+
+    spec: ProviderSpec
+    listed: Listed | None = None
+    error: str = ""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    models = subparsers.add_parser("models", help="which models there are, and prices")
+    add = models.add_argument
+    add(
+        "provider", nargs="?", default="", metavar="PROVIDER", help="only those of this one"
+    )
+    add("--all", action="store_true", help="of providers without a key too")
+    add("--refresh", action="store_true", help="ask the providers again")
+    add("--json", action="store_true", help="as JSON, one a line, with every price")
+
+
+def run(found: Namespace) -> int:
+    here = _here()
+    specs = _wanted(here, found.provider, everything=found.all)
+    told = anyio.run(_ask_all, here, specs, found.refresh)
+    rows = [row for each in told for row in _rows(here, each)]
+    rows += _embedded(here, found.provider)
+    for each in told:
+        # Who did not ask for a server of their own need not hear that none runs.
+        if each.error and (found.provider or not each.spec.own):
+            sys.stderr.write(f"refold: {on_one_line(each.error)}\n")
+    if found.json:
+        for row in rows:
+            write(msgspec.json.encode(document(row)).decode() + "\n")
+    elif rows:
+        told_too = (*_notes(here, told), *(() if found.provider else _advice(told)))
+        write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
+    if not rows:
+        sys.stderr.write("no models found (refold models --all shows all that are known)\n")
+    return 0 if rows else 1
+
+
+def _here() -> Here:
+    places = paths(os.environ)
+    settings, _ = load(places.settings, os.environ, {})
+    keys = stored_keys(places.credentials)
+    models = Models(settings, places, os.environ, keys, NothingAsked())
+    found, roles = models.connections, _roles(settings, models)
+    return Here(os.environ, found.keys, found.known, models.figures, roles, time.time())
+
+
+def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
+    """What models are for, as a session finds it: main ones may have been set by nobody."""
+    found: dict[str, list[str]] = {}
+    for role in ROLES:
+        if role == "main" or getattr(settings.models, role):
+            with suppress(BadInput):  # nobody can be behind that name
+                found.setdefault(models.full(role), []).append(role)
+    return found
+
+
+def _wanted(here: Here, name: str, *, everything: bool) -> list[ProviderSpec]:
+    if name.lower() == LOCAL:
+        return []
+    if name:
+        return [_named(here, name)]
+    wanted = [spec for spec in here.specs if everything or here.keyed(spec)]
+    shown = {_server(spec) for spec in wanted if here.roles_of(spec.name)}
+    found: list[ProviderSpec] = []
+    for spec in wanted:
+        # The same server by another wire has the same models.
+        if here.roles_of(spec.name) or _server(spec) not in shown:
+            shown.add(_server(spec))
+            found.append(spec)
+    return found
+
+
+def _named(here: Here, name: str) -> ProviderSpec:
+    names = {called: spec for spec in here.specs for called in (spec.name, *spec.aliases)}
+    if name.lower() not in names:
+        raise no_provider(name, (*names, LOCAL))
+    return names[name.lower()]
+
+
+def _server(spec: ProviderSpec) -> tuple[str, str, str]:
+    return spec.label, spec.base_url, spec.key_env
+
+
+async def _ask_all(here: Here, specs: Sequence[ProviderSpec], refresh: bool) -> list[Told]:
+    found: dict[str, Told] = {}
+
+    async def ask(spec: ProviderSpec) -> None:
+        found[spec.name] = await _ask(here, spec, refresh)
+
+    async with anyio.create_task_group() as tasks:
+        for spec in specs:
+            tasks.start_soon(ask, spec)
+    return [found[spec.name] for spec in specs]
+
+
+async def _ask(here: Here, spec: ProviderSpec, refresh: bool) -> Told:
+    """Its list. One that is kept will do, unless it is old or of a server that changes."""
+    kept = here.figures.listed(spec)
+    young = kept is not None and 0 <= here.now - kept.at < DAY
+    enough = young and not refresh and not spec.own
+    if enough or not (here.keyed(spec) and has_list(spec)):
+        return Told(spec, kept)
+    try:
+        held = await anyio.to_thread.run_sync(here.keys.known, spec)
+        models = await list_models(spec, here.environ, key=held.given if held else "")
+    except (ProviderError, BadInput) as error:
+        return Told(spec, kept, str(error))
+    return Told(spec, here.figures.learn(spec, models, here.now))
+
+
+def _rows(here: Here, told: Told) -> Iterator[Row]:
+    spec, listed = told.spec, told.listed
+    if listed is not None:
+        source = "live" if listed.at == here.now else "kept"
+        found = {model.name: source for model in listed.models}
+    else:
+        sold = known.seller(prices.sold_by(spec.name)).models
+        found = {model.names[0]: "known" for model in sold}
+    roles = here.roles_of(spec.name)
+    for name, source in sorted((dict.fromkeys(roles, "set") | found).items()):
+        window = here.figures.window(spec, name)
+        rates = here.figures.rates(spec, name, here.now)
+        marks = tuple(roles.get(name, ()))
+        yield Row(spec.name, name, source, window, rates, marks, _when(source, listed))
+
+
+def _when(source: str, listed: Listed | None) -> str:
+    if listed is None or source == "set":
+        return known.table().as_of if source == "known" else ""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
+
+
+def _embedded(here: Here, wanted: str) -> Iterator[Row]:
+    if wanted.lower() not in ("", LOCAL):
+        return
+    from refold.provider.local.models import MODELS
+    from refold.provider.local.server import CONTEXT
+    from refold.provider.local.shelf import Shelf, default_directory
+
+    shelf = Shelf(default_directory(here.environ))
+    for model in MODELS:
+        marks = [*here.roles_of(LOCAL).get(model.name, ())]
+        if not shelf.holds(model):
+            marks.append("not installed")
+        rates = here.figures.rates_here(model.name)
+        yield Row(LOCAL, model.name, LOCAL, CONTEXT, rates, tuple(marks))
+
+
+def _notes(here: Here, told: Sequence[Told]) -> Iterator[str]:
+    table = known.table()
+    yield f"$: US dollars for a million tokens, from {table.source} of {table.as_of},"
+    yield "or what the provider or your settings say. +: more for long inputs."
+    for each in told:
+        name = each.spec.name
+        if each.listed is not None and each.listed.at != here.now:
+            yield f"{name}: its list of {_ago(here.now - each.listed.at)}; --refresh asks again"
+        elif each.listed is None and not here.keyed(each.spec):
+            yield f"{name}: not asked, there is no key in {each.spec.key_env}"
+
+
+def _advice(told: Sequence[Told]) -> Iterator[str]:
+    if all(each.spec.own for each in told):
+        yield "No provider has a key here: set one, such as ANTHROPIC_API_KEY. --all shows"
+        yield "what is known of every provider."
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((DAY, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

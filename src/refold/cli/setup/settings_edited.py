@@ -1,0 +1,106 @@
+"""`refold config edit`: a file of settings in the person's editor, and checked after.
+
+What is wrong never replaces what was right: it goes back into the editor, or is kept
+beside the file.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from refold.cli.confirming import somebody_is_here
+from refold.cli.out import write
+from refold.cli.terminal.keyboard.editor import editor_of
+from refold.config.writing import File, put
+from refold.errors import BadInput, said_by
+from refold.place.private import write as keep
+from refold.views.escape import on_one_line
+
+_EMPTY = "# docs/settings.md says what can stand here.\n"
+_COMMON = ("nano", "vim", "vi")  # where nobody said which
+
+
+def run(file: File) -> int:
+    """Exit code 1 if nothing new counts. Raises `BadInput`."""
+    command, there = _command(), file.text()
+    before = there or _EMPTY
+    aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
+    if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
+        raise BadInput(
+            f"{aside} is there from an edit before: take from it what you need, and remove it"
+        )
+    _keep(aside, before)
+    while True:
+        try:
+            _in_editor([*command, str(aside)])
+            after = _read(aside)
+        except BadInput:
+            if _holds(aside, before):
+                aside.unlink(missing_ok=True)
+            raise
+        if after == before:
+            aside.unlink(missing_ok=True)
+            write(f"{on_one_line(str(file.path))} stays as it was.\n")
+            return 0
+        try:
+            put(file, after, instead=there)
+        except BadInput as error:
+            sys.stderr.write(f"refold: {on_one_line(str(error))}\n")
+            if _again():
+                continue
+            where = on_one_line(str(aside))
+            sys.stderr.write(f"refold: nothing was changed; what you wrote is in {where}\n")
+            return 1
+        aside.unlink(missing_ok=True)
+        write(f"{on_one_line(str(file.path))} is written.\n")
+        return 0
+
+
+def _command() -> list[str]:
+    if found := editor_of(os.environ):
+        return list(found)
+    if not somebody_is_here():  # who named a program may have named one that needs nobody
+        raise BadInput("nobody is here to edit it: say refold config set KEY VALUE")
+    for name in _COMMON:
+        if path := shutil.which(name):
+            return [path]
+    raise BadInput("there is no editor: say which in $EDITOR, as EDITOR=nano")
+
+
+def _keep(aside: Path, text: str) -> None:
+    try:
+        keep(aside, text)
+    except OSError as error:
+        raise BadInput(f"{aside} cannot be written: {said_by(error)}") from error
+
+
+def _holds(aside: Path, text: str) -> bool:
+    with suppress(OSError, UnicodeDecodeError):
+        return aside.read_bytes().decode("utf-8") == text
+    return False
+
+
+def _in_editor(command: list[str]) -> None:
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
+    if code:
+        raise BadInput(f"{command[0]} ended with exit code {code}; nothing was changed")
+
+
+def _read(aside: Path) -> str:
+    try:
+        return aside.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{aside} cannot be read: {said_by(error)}") from error
+
+
+def _again() -> bool:
+    if not somebody_is_here():
+        return False
+    write("Edit it again? [Y/n] ")
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")

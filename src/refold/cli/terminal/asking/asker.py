@@ -1,0 +1,85 @@
+"""What waits for the person while the session works: put, taken back, answered.
+
+One question at a time, in the order in which they came up. Whoever answers first
+wins, here or elsewhere; too long a silence on this screen is a no.
+"""
+
+import anyio
+
+from refold.cli.terminal.asking import permission, questions
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.surroundings import Surroundings
+from refold.errors import first
+from refold.journal.below import ChildAnswered
+from refold.journal.events import Answered, Entry
+from refold.session.patience import LATE
+from refold.session.requests import Permission, Questions, requests
+from refold.session.session import Session
+
+
+class Asker:
+    def __init__(
+        self, session: Session, around: Surroundings, paper: Paper, reading: Reading
+    ) -> None:
+        self._session, self._around = session, around
+        self._paper, self._reading = paper, reading
+        self._put: tuple[str, anyio.CancelScope] | None = None
+        self._answered: Answered | ChildAnswered | None = None  # what was put, by somebody
+
+    def waiting(self) -> Permission | Questions | None:
+        """What is to be put next."""
+        found = requests(self._session.view)
+        return next((r for r in found if isinstance(r, Permission | Questions)), None)
+
+    def is_open(self, call_id: str) -> bool:
+        return any(found.id == call_id for found in requests(self._session.view))
+
+    def heed(self, entry: Entry) -> None:
+        """Take back the question that this answers."""
+        if self._put is None:
+            return
+        call_id, scope = self._put
+        match entry.event:
+            case Answered(id_) | ChildAnswered(id_) if id_ == call_id:
+                self._answered = entry.event
+            case _:
+                pass
+        if not self.is_open(call_id):
+            scope.cancel()
+
+    async def put(self, request: Permission | Questions) -> None:
+        """Ask, send the answer, and say on the screen what came of it."""
+        answer = self._answered = None
+        with anyio.CancelScope() as scope:
+            self._put = (request.id, scope)
+            try:
+                async with self._session.patience.shown(request.id, request.call.hash):
+                    answer = await self._ask(request)
+            except BaseExceptionGroup as group:
+                raise first(group) from group
+            finally:
+                self._put = None
+        sent = answer is not None and await permission.send(
+            answer, request.call, self._session.inbox
+        )
+        if sent and answer:
+            self._paper.under([(("good" if answer.allowed else "warn", answer.said),)])
+            if answer.always and self._around.always is not None:
+                self._around.always(answer.grant)  # now that the yes has counted
+        else:
+            self._paper.under([(("warn", self._elsewhere()),)])
+
+    async def _ask(self, request: Permission | Questions) -> permission.Answer:
+        if isinstance(request, Questions):
+            return await questions.ask(request, self._paper, self._reading)
+        return await permission.ask(
+            request, self._session, self._around, self._paper, self._reading
+        )
+
+    def _elsewhere(self) -> str:
+        late = LATE.format(seconds=self._session.patience.seconds or 0)
+        if self._answered is not None and self._answered.reason == late:
+            return f"no: {late}"
+        gone = isinstance(self._answered, ChildAnswered) and self._answered.gone
+        return "it is not asked any more" if gone else "answered elsewhere"

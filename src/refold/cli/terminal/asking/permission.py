@@ -1,0 +1,195 @@
+"""The question before a call: shown whole, answered by one key.
+
+Only what is pressed here is an answer; a question answered elsewhere meanwhile
+is taken back by whoever cancels `ask`.
+"""
+
+from msgspec import Struct
+
+from refold.cli.rights.grants import offered
+from refold.cli.terminal.display.paper import Paper
+from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.surroundings import Surroundings
+from refold.engine.judging import judge, touch
+from refold.errors import ToolFailed
+from refold.journal.fold import View
+from refold.journal.talk import OpenCall
+from refold.session.inbox import Inbox
+from refold.session.requests import Permission
+from refold.session.session import Session
+from refold.tools.contract import Tool
+from refold.values.messages import ToolCall
+from refold.values.tools import Effect
+from refold.views.escape import on_one_line, visible
+from refold.views.family import whereabouts
+from refold.views.questions import Manner, asker, is_folded, most_on, question
+from refold.views.styled import Line, line
+
+STOPPED = "stopped at a question"
+_SAVE: Line = (
+    ("strong", "y "), ("plain", "save it"), ("strong", " · n "), ("plain", "back "),
+)  # fmt: skip
+
+
+class Answer(Struct, frozen=True):
+    allowed: bool
+    said: str  # what is printed of it
+    reason: str = ""
+    grant: str = ""
+    always: bool = False  # the grant holds in every session to come
+    answers: tuple[str, ...] = ()
+    stop: bool = False
+
+
+async def ask(
+    request: Permission,
+    session: Session,
+    around: Surroundings,
+    paper: Paper,
+    reading: Reading,
+) -> Answer:
+    """Show the question until one of its keys is pressed."""
+    put = _Question(request, session, around, paper, reading)
+    paper.gap()
+    put.show()
+    while True:
+        pressed = await reading.choice(_choices(put.rule, put.keys), put.keys)
+        if (answer := await put.answer(pressed)) is not None:
+            return answer
+
+
+async def send(answer: Answer, found: OpenCall, inbox: Inbox) -> bool:
+    """False: somebody else was quicker, or the call is not what it was."""
+    if answer.stop:
+        return await inbox.interrupt(STOPPED)
+    return await inbox.answer(
+        found.call.id,
+        allowed=answer.allowed,
+        reason=answer.reason,
+        grant=answer.grant,
+        answers=answer.answers,
+        hash_=found.hash,
+    )
+
+
+class _Question:
+    """One call, and what may be said to it."""
+
+    def __init__(
+        self,
+        request: Permission,
+        session: Session,
+        around: Surroundings,
+        paper: Paper,
+        reading: Reading,
+    ) -> None:
+        found, self._who = request.call, whereabouts(request.who, session.view.family)
+        made, tool = session.as_made(found.call), around.tool(found.call.name)
+        self._made, self._tool, self._reason = made, tool, found.reason
+        self._around, self._paper, self._reading = around, paper, reading
+        height = paper.look.height()
+        self._most = most_on(height - 1 if height and request.who else height)
+        self._manner = _manner(made, tool, around, session.view)
+        self.rule = offered(found, made, tool, around, session.view)
+        more = is_folded(made, tool, paper.room, most=self._most, manner=self._manner)
+        self.keys = _keys(self.rule, around, more=more)
+
+    def show(self, *, whole: bool = False) -> None:
+        room, manner, most = self._paper.room, self._manner, 0 if whole else self._most
+        self._paper.lines(asker(self._who))
+        self._paper.lines(
+            question(self._made, self._tool, self._reason, room, most=most, manner=manner)
+        )
+
+    async def answer(self, pressed: str | Key) -> Answer | None:
+        """What this key says; None: ask again."""
+        match pressed:
+            case "y":
+                return Answer(True, "yes, once")
+            case "s":
+                said = f"yes, and {on_one_line(self.rule)} for this session"
+                return Answer(True, said, "", self.rule)
+            case "a":
+                return await _always(self.rule, self._around, self._paper, self._reading)
+            case "n":
+                return await _refused(self._reading)
+            case "v":
+                self.show(whole=True)
+            case Key.CTRL_C | Key.CTRL_D:
+                return Answer(False, "stopped", stop=True)
+            case _:
+                hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
+                self._paper.say(hint, "dim")
+        return None
+
+
+async def _always(
+    rule: str, around: Surroundings, paper: Paper, reading: Reading
+) -> Answer | None:
+    """The rule once more, and where it will stand."""
+    if around.always is None:
+        return None
+    where = f", in {on_one_line(around.saved_in)}" if around.saved_in else ""
+    paper.say(f"Always allowed in this folder{where}:", "dim")
+    paper.line((("plain", "  "), ("accent", on_one_line(rule))))
+    match await reading.choice(_SAVE, "yn"):
+        case "y":
+            said = f"yes, and {on_one_line(rule)} always"
+            return Answer(True, said, "", rule, always=True)
+        case Key.CTRL_C | Key.CTRL_D:
+            return Answer(False, "stopped", stop=True)
+        case _:
+            return None
+
+
+async def _refused(reading: Reading) -> Answer | None:
+    """No, and why; None if the person thought better of it."""
+    prompt = line("why not? (Enter for no reason) ", "dim")
+    match await reading.brief(prompt):
+        case str(words):
+            reason = words.strip()
+            why = f": {visible(reason)}" if reason else ""
+            return Answer(False, f"no{why}", reason)
+        case Key.ESC:
+            return None
+        case _:
+            return Answer(False, "stopped", stop=True)
+
+
+def _manner(
+    call: ToolCall, tool: Tool | None, around: Surroundings, view: View
+) -> Manner | None:
+    """How it would be done, by what holds now."""
+    if tool is None or tool.effect is not Effect.RUN:
+        return None
+    facts = around.facts()
+    try:
+        about = touch(tool, tool.parse(call.arguments), facts)
+    except ToolFailed:
+        return Manner(facts.sandboxed)
+    confines = judge(about, around, view).confines
+    on = about.network or confines.network
+    return Manner(facts.sandboxed, on, confines.opened)
+
+
+def _keys(rule: str, around: Surroundings, *, more: bool) -> str:
+    session = "s" if rule else ""
+    always = "a" if rule and around.always is not None else ""
+    return "y" + session + always + "n" + ("v" if more else "")
+
+
+def _choices(rule: str, keys: str) -> Line:
+    shown = on_one_line(rule)
+    meanings = {
+        "y": "once",
+        "s": f"this session: {shown}",
+        "a": "always",
+        "n": "no, and why",
+        "v": "view all",
+    }
+    parts: list[tuple[str, str]] = [(key, meanings[key]) for key in keys]
+    row: Line = ()
+    for key, meaning in parts:
+        sign = f"{' · ' if row else ''}{key} "
+        row = (*row, ("strong", sign), ("plain", meaning))
+    return (*row, ("dim", " · ctrl+c stop "))

@@ -1,0 +1,1 @@
+"""Commands that the person runs themselves, with `!`."""
