@@ -226,11 +226,11 @@ def test_five_megabytes_are_words_like_any_other(driver: Callable[..., Driver]) 
 
 
 @pytest.mark.parametrize(
-    ("tail", "results", "errors"),
-    [(b'{"type": "user_message", "text": "Hi"}', 1, 0), (b'{"type": "user_mess', 0, 1)],
+    ("tail", "code", "errors"),
+    [(b'{"type": "user_message", "text": "Hi"}', 0, 0), (b'{"type": "user_mess', 1, 1)],
 )
 def test_the_last_line_may_have_no_end(
-    tmp_path: Path, tail: bytes, results: int, errors: int
+    tmp_path: Path, tail: bytes, code: int, errors: int
 ) -> None:
     line = script(tmp_path, {"text": "One."})
     with refold(*FORMATS, "--script", line, cwd=tmp_path, stdin=subprocess.PIPE) as process:
@@ -242,8 +242,8 @@ def test_the_last_line_may_have_no_end(
 
     kinds = [document["type"] for document in found]
     assert (process.returncode, kinds.count("result"), kinds.count("error")) == (
-        0,
-        results,
+        code,
+        1,
         errors,
     )
 

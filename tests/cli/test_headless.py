@@ -188,7 +188,7 @@ def test_the_step_limit_is_exit_code_2_and_continue_goes_on(
     second = main(["-p", "-c", "--script", path])
 
     assert (first, told.out) == (2, "One look done.\n")
-    assert told.err == "refold: step_limit: 1 answers were allowed; continue goes on\n"
+    assert told.err == "refold: step_limit: 1 answer was allowed; continue goes on\n"
     assert (second, capfd.readouterr().out) == (0, "And the rest.\n")
 
 

@@ -138,7 +138,31 @@ def test_an_editor_that_is_not_there_is_named(
     code, _, err = said(capfd, "edit")
 
     assert code == 1
-    assert "the editor 'no-such-editor --wait' cannot be started" in err
+    assert "no-such-editor cannot be run" in err
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("vim 'unclosed", "$EDITOR is no command: No closing quotation"),
+        ("", "nobody is here to edit it: the notes are in "),
+    ],
+)
+def test_where_nothing_can_be_opened_one_sentence_says_why(
+    place: Workplace,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: str,
+    told: str,
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", named)
+    with open(os.devnull, encoding="utf-8") as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+
+        code, _, err = said(capfd, "edit")
+
+    assert (code, told in err) == (1, True)
 
 
 def test_hidden_characters_of_a_file_order_no_screen_about(

@@ -43,6 +43,9 @@ class Seen(HTMLParser):
             elif name == "src" and not re.fullmatch(PICTURE, value or ""):
                 self.foreign.append(f"<img src={value!r}>")
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)  # to a browser, the slash says nothing
+
     def handle_endtag(self, tag: str) -> None:
         if not self.open or self.open.pop() != tag:
             self.foreign.append(f"</{tag}>")

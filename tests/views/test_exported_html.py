@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hostile_story import hostile, means
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from page_parser import Seen, seen
 
@@ -67,6 +67,7 @@ def test_no_texts_together_do(texts: list[str]) -> None:
 
 
 @settings(deadline=None, max_examples=60)
+@example(["\\", "next"], "\n")
 @given(
     some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=8),
     some.sampled_from(["", "\n", "\n\n", " "]),

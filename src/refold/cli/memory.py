@@ -4,8 +4,6 @@
 """
 
 import os
-import shlex
-import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
+from refold.cli.editing import edit, editor
 from refold.cli.out import write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from refold.hall.app import App
 
 MOST_SESSIONS = 10
-_EDITORS = ("VISUAL", "EDITOR")
 _ABOUT = {
     "show": "the notes, numbered",
     "edit": "open them in your editor ($VISUAL, $EDITOR)",
@@ -160,22 +158,17 @@ def _forget(remembering: Remembering, what: str) -> int:
 
 
 def _edit(memory: Memory, whose: Whose) -> int:
-    editor = next((os.environ[name] for name in _EDITORS if os.environ.get(name)), "vi")
     file = memory.file(whose)
+    command = editor(f"the notes are in {file}")
     memory.begin(whose)
-    try:
-        done = subprocess.run([*shlex.split(editor), str(file)], check=False)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"the editor {editor!r} cannot be started: {error}; set EDITOR, or edit {file}"
-        ) from error
+    edit(command, file)
     size = len(memory.text(whose).encode())
     if size > MOST:
         sys.stderr.write(
             f"refold: {size:,} bytes; a model is told the first {MOST:,}, and the oldest "
             "notes go when the next one comes\n"
         )
-    return done.returncode
+    return 0
 
 
 def _update(found: Namespace) -> int:

@@ -140,6 +140,8 @@ def _what_is_wrong(line: bytes, head: Head) -> str:
         seq = _LINE.decode(b"{" + line[_START:]).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "it is no line of a journal any more"
+    if seq == head.seq + 2:
+        return f"event {head.seq + 1} is missing"
     if seq > head.seq + 1:
         return f"events {head.seq + 1} to {seq - 1} are missing"
     if seq <= head.seq:

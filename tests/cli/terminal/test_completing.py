@@ -14,6 +14,7 @@ TABLE = [
     Named("model", "choose", "[name]"),
     Named("mode", "rights"),
     Named("quit", "leave"),
+    Named("cd", "go elsewhere", "[DIR]"),
 ]
 
 
@@ -47,6 +48,9 @@ def offers(tmp_path: Path) -> Callable[[str], list[str]]:
         ("/mo", ["/model", "/mode"]),
         ("/model tw", ["two"]),
         ("/mode ", []),
+        ("/cd ", ["src/"]),
+        ("/cd src/ma", ["many/"]),
+        ("/cd src/main", []),
         ("/resume def", ["docs"]),
         ("/resume ", ["20260101-abc", "docs"]),
         ("look at @src/ma", ["src/main.py", "src/many/", "src/many/deep_one.py"]),

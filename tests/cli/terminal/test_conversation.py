@@ -350,7 +350,7 @@ def test_enter_goes_on_after_a_step_limit_and_only_then(
 
     rows = tonight.tell("go", "", "", "")
 
-    assert "step limit: 1 answers were allowed. Press Enter to go on." in rows
+    assert "step limit: 1 answer was allowed. Press Enter to go on." in rows
     assert rows.count("All done.") == 1
 
 

@@ -57,7 +57,9 @@ ROWS: Mapping[str, Typing] = {
         "This session is called 'my work'.", "It has no name. .*")),
     "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
     "history": said("/history", "/history 1", seen=("2  hello", "   Hi there.")),
-    "export": said("/export text talk.txt", seen=(".*/talk.txt: 1 session, .*",)),
+    "export": said("/export pdf", "/export text talk.txt", seen=(
+        "'pdf' is none of md, html, json, text; a file of that name is ./pdf",
+        ".*/talk.txt: 1 session, .*")),
     "fork": said("/fork", "/history", seen=("It is a copy of .* up to event .*", "2  hello")),
     "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
         ".*/work", "It works in .*/work already.", "/cd '../none': .* is not there",

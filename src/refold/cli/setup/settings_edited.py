@@ -5,27 +5,24 @@ beside the file.
 """
 
 import os
-import shutil
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from refold.cli.confirming import somebody_is_here
+from refold.cli.editing import edit, editor
 from refold.cli.out import write
-from refold.cli.terminal.keyboard.editor import editor_of
 from refold.config.writing import File, put
 from refold.errors import BadInput, said_by
 from refold.place.private import write as keep
 from refold.views.escape import on_one_line
 
 _EMPTY = "# docs/settings.md says what can stand here.\n"
-_COMMON = ("nano", "vim", "vi")  # where nobody said which
 
 
 def run(file: File) -> int:
     """Exit code 1 if nothing new counts. Raises `BadInput`."""
-    command, there = _command(), file.text()
+    command, there = editor("say refold config set KEY VALUE"), file.text()
     before = there or _EMPTY
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
@@ -35,12 +32,12 @@ def run(file: File) -> int:
     _keep(aside, before)
     while True:
         try:
-            _in_editor([*command, str(aside)])
+            edit(command, aside)
             after = _read(aside)
-        except BadInput:
+        except BadInput as error:
             if _holds(aside, before):
                 aside.unlink(missing_ok=True)
-            raise
+            raise BadInput(f"{error}; nothing was changed") from error
         if after == before:
             aside.unlink(missing_ok=True)
             write(f"{on_one_line(str(file.path))} stays as it was.\n")
@@ -59,17 +56,6 @@ def run(file: File) -> int:
         return 0
 
 
-def _command() -> list[str]:
-    if found := editor_of(os.environ):
-        return list(found)
-    if not somebody_is_here():  # who named a program may have named one that needs nobody
-        raise BadInput("nobody is here to edit it: say refold config set KEY VALUE")
-    for name in _COMMON:
-        if path := shutil.which(name):
-            return [path]
-    raise BadInput("there is no editor: say which in $EDITOR, as EDITOR=nano")
-
-
 def _keep(aside: Path, text: str) -> None:
     try:
         keep(aside, text)
@@ -81,15 +67,6 @@ def _holds(aside: Path, text: str) -> bool:
     with suppress(OSError, UnicodeDecodeError):
         return aside.read_bytes().decode("utf-8") == text
     return False
-
-
-def _in_editor(command: list[str]) -> None:
-    try:
-        code = subprocess.run(command, check=False).returncode
-    except OSError as error:
-        raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
-    if code:
-        raise BadInput(f"{command[0]} ended with exit code {code}; nothing was changed")
 
 
 def _read(aside: Path) -> str:

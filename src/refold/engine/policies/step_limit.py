@@ -32,9 +32,8 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
         allowed = view.rights.steps or steps
         left = allowed - turn.steps
         if left < 0 or (left == 0 and not summary and _would_go_on(view)):
-            return EndTurn(
-                "step_limit", f"{allowed} answers were allowed; continue goes on"
-            )
+            were = "answer was" if allowed == 1 else "answers were"
+            return EndTurn("step_limit", f"{allowed} {were} allowed; continue goes on")
         if left == 0:
             return Note(SUMMARY, tools=False) if summary else None
         if left <= warn < allowed and "step_limit" not in turn.noted:

@@ -25,6 +25,10 @@ async def export(here: Conversation, rest: str) -> None:
     """`/export [md|html|json|text] [FILE]`."""
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
+    if not form and name.isalnum():
+        raise BadInput(
+            f"{name!r} is none of {', '.join(FORMS)}; a file of that name is ./{name}"
+        )
     work = partial(_written, here.session.view.about, form or form_by_name(name), name)
     if (said := await here.apart.do(work)) is not None:
         here.paper.say(said, "dim")

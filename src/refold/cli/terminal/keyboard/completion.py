@@ -19,6 +19,7 @@ QUOTE = '"'
 _NAMED = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
 _SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
+DIRECTORY = "[DIR]"  # what a command takes
 _MOST = 50  # names offered at once
 _LEAST = 2  # letters of a name that is looked for everywhere
 
@@ -86,6 +87,7 @@ def completing(
     found: Found = nowhere,
 ) -> Complete:
     """`choices` are what may follow a command. `found` are files by parts of their names."""
+    among_directories = {each.name for each in commands if each.takes == DIRECTORY}
 
     def complete(before: str) -> Iterator[Offer]:
         if named := _NAMED.search(before):
@@ -94,7 +96,9 @@ def completing(
             yield from _files(name, directory(), found, quoted=quoted is not None)
         elif before.startswith("/") and "\n" not in before:
             head, space, rest = before.partition(" ")
-            if space:
+            if space and head[1:] in among_directories:
+                yield from _directories(rest, directory())
+            elif space:
                 yield from _following(rest, choices.get(head[1:]))
             else:
                 yield from _commands(before, commands)
@@ -126,6 +130,13 @@ def _following(rest: str, choices: Choices | None) -> Iterator[Offer]:
             left -= 1
             if not left:
                 return
+
+
+def _directories(begun: str, directory: str) -> Iterator[Offer]:
+    folder, name = os.path.split(begun)
+    for item, is_folder in _in_directory(folder, name, directory):
+        if is_folder and escaped(item) == item:
+            yield Offer(f"{item}/", len(name))
 
 
 def _files(begun: str, directory: str, found: Found, *, quoted: bool) -> Iterator[Offer]:

@@ -1,0 +1,37 @@
+"""A file of ours in the person's own editor, while they wait for nothing else.
+
+A text that is no file, edited in the middle of a session, is `terminal.keyboard.editor`'s.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from refold.cli.confirming import somebody_is_here
+from refold.cli.terminal.keyboard.editor import editor_of
+from refold.errors import BadInput, said_by
+
+_COMMON = ("nano", "vim", "vi")  # where nobody said which
+
+
+def editor(instead: str) -> list[str]:
+    """The command that edits a file. `instead` is what a script can do. Raises `BadInput`."""
+    if found := editor_of(os.environ):
+        return list(found)
+    if not somebody_is_here():  # who named a program may have named one that needs nobody
+        raise BadInput(f"nobody is here to edit it: {instead}")
+    for name in _COMMON:
+        if path := shutil.which(name):
+            return [path]
+    raise BadInput("there is no editor: say which in $EDITOR, as EDITOR=nano")
+
+
+def edit(command: list[str], file: Path) -> None:
+    """Returns when the editor has ended. Raises `BadInput` where it says that it failed."""
+    try:
+        code = subprocess.run([*command, str(file)], check=False).returncode
+    except OSError as error:
+        raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
+    if code:
+        raise BadInput(f"{command[0]} ended with exit code {code}")
