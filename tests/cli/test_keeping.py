@@ -10,6 +10,7 @@ from refold.cli.keeping import all_kept
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
+    gc.unfreeze()  # what another test of this process has kept
     yield
     gc.unfreeze()
     gc.enable()
