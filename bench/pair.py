@@ -7,7 +7,6 @@ import argparse
 import shlex
 import subprocess
 import time
-from statistics import median
 
 from bench import table
 
@@ -26,21 +25,7 @@ def compare(title: str, commands: list[str], times: int) -> None:
     for _ in range(times):
         for command in commands:
             took[command].append(once(command))
-    base = took[commands[0]]
-    table.show(
-        f"{title}, {times} runs each, in turn",
-        ["min", "median", "min ratio", "median ratio"],
-        [
-            (
-                command,
-                table.ms(min(runs)),
-                table.ms(median(runs)),
-                table.times(min(runs), min(base)),
-                table.times(median(runs), median(base)),
-            )
-            for command, runs in took.items()
-        ],
-    )
+    table.compare(f"{title}, {times} runs each, in turn", took)
 
 
 def once(command: str) -> float:

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 
 from bench import table
 
@@ -44,21 +43,7 @@ def report(times: int, against: Path | None = None) -> None:
     for _ in range(times):
         for name, (arguments, sources) in asked.items():
             took[name].append(once(arguments, sources))
-    least = took["floor"]
-    table.show(
-        f"start to prompt, {times} runs each, in turn",
-        ["min", "median", "min ratio", "median ratio"],
-        [
-            (
-                name,
-                table.ms(min(runs)),
-                table.ms(median(runs)),
-                table.times(min(runs), min(least)),
-                table.times(median(runs), median(least)),
-            )
-            for name, runs in took.items()
-        ],
-    )
+    table.compare(f"start to prompt, {times} runs each, in turn", took)
 
 
 def once(arguments: tuple[str, ...], sources: Path | None = None) -> float:

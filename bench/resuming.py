@@ -13,10 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, count, islice
 from pathlib import Path
-from statistics import median
 
 import anyio
 from msgspec.structs import replace
@@ -67,22 +66,12 @@ def report(times: int, events: int) -> None:
             "one turn": (*bare, "-r", "20260101-000001-0001"),
             f"turns of {STEPS} answers": (*bare, "-r", "20260101-000002-0002"),
         }
-        rows = list(in_turn(times, commands, work, home))
+        took: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(times):
+            for name, words in commands.items():
+                took[name].append(to_prompt(words, work, home))
     title = f"to a prompt, {events} events, {blocks} blocks, {times} runs each, in turn"
-    table.show(title, ["median", "min", "min ratio"], rows)
-
-
-def in_turn(
-    times: int, commands: Mapping[str, Sequence[str]], work: Path, home: Path
-) -> Iterator[tuple[str, ...]]:
-    found: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(times):
-        for name, words in commands.items():
-            found[name].append(to_prompt(words, work, home))
-    bare = min(found["a new session"])
-    for name, took in found.items():
-        ratio = table.times(min(took), bare)
-        yield name, table.ms(median(took)), table.ms(min(took)), ratio
+    table.compare(title, took)
 
 
 def to_prompt(words: Sequence[str], work: Path, home: Path) -> float:

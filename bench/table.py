@@ -1,6 +1,7 @@
 """Figures in columns, with the first row as the measure of the others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 
 def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -11,6 +12,25 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> 
         first, *others = row
         line = "  ".join(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))
         print(f"  {first.ljust(widths[0])}  {line}")
+
+
+def compare(title: str, took: Mapping[str, Sequence[float]]) -> None:
+    """Seconds that each took in its runs, with the first as the measure of the others."""
+    base = next(iter(took.values()))
+    show(
+        title,
+        ["min", "median", "min ratio", "median ratio"],
+        [
+            (
+                name,
+                ms(min(runs)),
+                ms(median(runs)),
+                times(min(runs), min(base)),
+                times(median(runs), median(base)),
+            )
+            for name, runs in took.items()
+        ],
+    )
 
 
 def ms(seconds: float) -> str:

@@ -104,11 +104,6 @@ class Person:
         return terminal
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def person(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Person]:
     here = tmp_path_factory.mktemp("w")  # a short name: it stands in a line of the screen

@@ -97,6 +97,15 @@ def test_files_are_found_by_parts_of_their_names_the_best_first(
     assert files.found("nothing") == []
 
 
+def test_files_take_no_room_from_directories_where_only_those_are_meant(
+    offers: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    for number in range(60):
+        (tmp_path / f"a{number}").touch()
+
+    assert offers("/cd ") == ["src/"]
+
+
 def test_another_directory_has_files_of_its_own(tmp_path: Path) -> None:
     for name in ("one/first.py", "two/second.py"):
         (tmp_path / name).parent.mkdir()

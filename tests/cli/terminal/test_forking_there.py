@@ -1,52 +1,23 @@
 """`/fork`: the person goes on in a copy, and the session that they leave stays as it is."""
 
-import io
-import os
 from pathlib import Path
 
-import anyio
-from test_conversation import Typist
+from at_home import Desk
 
-from refold.cli.surrounding import around
-from refold.cli.terminal.display.look import Look
-from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.run import Conversation
-from refold.config.here import load_here
-from refold.config.paths import paths
-from refold.hall.app import App
-from refold.hall.wishes import Wishes
 from refold.journal import codec
 from refold.journal.events import Forked, Said
-from refold.testing.scripted import ScriptedProvider
 
 
 def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
     """The session that was begun, the rows on the screen, and who said what where."""
-    places, out = paths(os.environ), io.StringIO()
-
-    async def converse() -> str:
-        settings = load_here(here, places, os.environ, {}).settings
-        wishes = Wishes(directory=here, provider=ScriptedProvider("One.", "Two.", "Three."))
-        app = App(settings, places, os.environ, wishes)
-        try:
-            id_, session = await app.start()
-            async with session:
-                surroundings = around(app, session)
-                paper = Paper(out, Look())
-                await Conversation(session, surroundings, paper, Typist(*typed)).converse(
-                    ""
-                )
-        finally:
-            await app.aclose()
-        return id_
-
-    id_ = anyio.run(converse)
+    desk = Desk(here)
+    rows = desk.tell(*typed, answers=("One.", "Two.", "Three."))
     found: dict[str, list[object]] = {}
-    for session in (places.data / "sessions").iterdir():
+    for session in desk.home.root.iterdir():
         lines = (session / "events.jsonl").read_bytes().split(b"\n")[:-1]
         events = [entry.event for entry, _ in codec.decode(lines)]
         found[session.name] = [e for e in events if isinstance(e, Said | Forked)]
-    return id_, out.getvalue().split("\n"), found
+    return desk.ids[0], rows, found
 
 
 def test_the_words_after_it_are_said_in_the_copy(tmp_path: Path) -> None:

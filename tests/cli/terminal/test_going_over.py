@@ -10,11 +10,6 @@ PROGRAM = STAGE.with_name("stage_program.py")
 TERMS = {"line": "xterm-256color", "status": "screen", "plain": "dumb"}
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], Terminal]]:
     """With three answers, and a person's own command in the folder."""

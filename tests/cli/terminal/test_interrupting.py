@@ -48,11 +48,6 @@ Starts = Callable[..., Terminal]
 displays = pytest.mark.parametrize("display", list(DISPLAYS))
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
     begun: list[Terminal] = []

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.slow
 Starts = Callable[..., Terminal]
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def b(tmp_path: Path) -> Path:
     """Beside it is `a`, and in it a name that is told nowhere else."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from pty_terminal import CTRL_C, ENTER, ESC, Terminal
-from test_typing_stories import Starts, compiled, pasted, starts
+from test_typing_stories import Starts, pasted, starts
 
-__all__ = ["compiled", "starts"]  # fixtures
+__all__ = ["starts"]  # a fixture
 PASTE = pasted("one\ry\rtwé")  # each line would answer a question, or be sent
 LENGTH = len(PASTE.encode())
 

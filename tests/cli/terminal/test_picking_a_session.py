@@ -34,11 +34,6 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "picked"),

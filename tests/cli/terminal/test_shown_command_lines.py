@@ -168,11 +168,6 @@ def flags(parser: Parser) -> Iterator[str]:
             yield from flags(action.choices[inner])  # type: ignore[index,call-overload]
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A directory in which somebody has worked; `refold` there has a model by script."""

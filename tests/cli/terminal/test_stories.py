@@ -16,11 +16,6 @@ OURS = re.compile(r"\x1b\[[?0-9;]*[A-HJKhlmnu]|\x1b\[[0-9 ]*q|\x1b[=>]|\r|\x08|\
 Starts = Callable[..., Terminal]
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
     (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")

@@ -54,11 +54,6 @@ PRINTABLE = re.compile(r"[^\n\x20-\x7e\u00a0-\U0010ffff]")
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
-@pytest.fixture(scope="session")
 def entries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A terminfo database of our own."""
     where = tmp_path_factory.mktemp("terminfo")

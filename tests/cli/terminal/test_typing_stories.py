@@ -21,11 +21,6 @@ def pasted(text: str) -> str:
     return f"\x1b[200~{text}\x1b[201~"
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
     begun: list[Terminal] = []

@@ -134,8 +134,8 @@ def _following(rest: str, choices: Choices | None) -> Iterator[Offer]:
 
 def _directories(begun: str, directory: str) -> Iterator[Offer]:
     folder, name = os.path.split(begun)
-    for item, is_folder in _in_directory(folder, name, directory):
-        if is_folder and escaped(item) == item:
+    for item, _ in _in_directory(folder, name, directory, only_folders=True):
+        if escaped(item) == item:
             yield Offer(f"{item}/", len(name))
 
 
@@ -157,7 +157,9 @@ def _files(begun: str, directory: str, found: Found, *, quoted: bool) -> Iterato
             yield offer
 
 
-def _in_directory(folder: str, name: str, directory: str) -> Iterator[tuple[str, bool]]:
+def _in_directory(
+    folder: str, name: str, directory: str, *, only_folders: bool = False
+) -> Iterator[tuple[str, bool]]:
     """Names that begin so, and whether each is a directory."""
     try:
         where = os.path.join(directory, os.path.expanduser(unescaped(folder)))
@@ -170,6 +172,8 @@ def _in_directory(folder: str, name: str, directory: str) -> Iterator[tuple[str,
         if not escaped(item.name).lower().startswith(name.lower()):
             continue
         if item.name.startswith(".") and not name.startswith("."):
+            continue
+        if only_folders and not item.is_dir():
             continue
         yield item.name, item.is_dir()
         left -= 1

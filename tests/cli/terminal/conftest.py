@@ -1,0 +1,11 @@
+"""What the stories of this folder share."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the programs that they start keep their bytecode: nobody's own, and made once."""
+    return tmp_path_factory.mktemp("compiled")
