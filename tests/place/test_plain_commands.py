@@ -176,7 +176,7 @@ def test_cancelled_wherever_it_waits_nothing_is_left(tmp_path: Path) -> None:
             )
 
         waits = await cut_at_each_wait(work, lambda: None)
-        assert waits > 2
+        assert waits > 0
 
     anyio.run(use)
 

@@ -11,8 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import anyio
-
 KEPT_AT_EACH_END = 8 * 1024 * 1024  # bytes
 _AT_ONCE = 256 * 1024  # bytes
 _PIPE = 1024 * 1024  # bytes that a pipe of ours holds, where the system lets it
@@ -92,45 +90,49 @@ class Told:
             self._on_output(text)
 
 
-class Reader:
-    """Reads what comes out of a pipe, without ever holding up the event loop.
+class Output:
+    """What comes out of a pipe of ours; `on_output` hears it as it comes.
 
-    `close` tells the last of it; the pipe is whoever's it was.
+    `close` reads what is left and passes on the last of it; the pipe stays open.
     """
 
     def __init__(self, reading: int, on_output: Callable[[str], None] | None) -> None:
         os.set_blocking(reading, False)
-        self._reading, self._open = reading, True
+        self.reading, self.open = reading, True
         self.printed = Printed()
         self._told = Told(on_output) if on_output else None
 
-    async def to_the_end(self) -> None:
-        while self._open:
-            due = self._told.due if self._told else None
-            with anyio.move_on_after(due) as pause:
-                await anyio.wait_readable(self._reading)
-                self._take()
-            if pause.cancelled_caught and self._told:
+    @property
+    def due(self) -> float | None:
+        """Seconds until what was read must be passed on; None if nothing waits."""
+        return self._told.due if self._told else None
+
+    def take(self) -> bool:
+        """Read once, without waiting. Is there more?"""
+        piece = self._read()
+        if piece is None:
+            if self._told and self._told.due == 0:
                 self._told.tell()
+            return False
+        self.open = bool(piece)
+        self.printed.add(piece)
+        if self._told and piece:
+            self._told.add(piece)
+        return self.open
 
     def close(self) -> None:
         # What lies in the pipe still counts; no more than that is waited for.
         for _ in range(2 * _PIPE // _AT_ONCE):
-            if not self._take():
+            if not self.take():
                 break
         if self._told:
             self._told.tell(last=True)
 
-    def _take(self) -> bool:
+    def _read(self) -> bytes | None:
         try:
-            piece = os.read(self._reading, _AT_ONCE)
+            return os.read(self.reading, _AT_ONCE)
         except BlockingIOError:
-            return False
-        self._open = bool(piece)
-        self.printed.add(piece)
-        if self._told and piece:
-            self._told.add(piece)
-        return self._open
+            return None
 
 
 def pipe() -> tuple[int, int]:

@@ -9,6 +9,7 @@ process groups are all there is. What a sandbox holds is ended by the kernel.
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,8 @@ NAME = "REFOLD_CALLS"  # our words in the environment, those of outer calls firs
 _TOKEN = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
 _QUEUES = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
 _LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give
+_FORKS = re.compile(rb"^processes (\d+)", re.MULTILINE)
+_FEW = 500  # forks; the smallest circle of numbers that systems have is 32,768
 _ROUNDS = 100
 _BETWEEN = 0.01  # seconds
 
@@ -31,6 +34,7 @@ class Mark(Struct, frozen=True):
     token: str
     queues: int
     began: int = 0  # ticks since the machine started
+    forks: int = -1  # of the whole machine, before it began; -1: not known
 
 
 class Known(Struct, frozen=True):
@@ -48,7 +52,7 @@ def new_mark(outer: str = "") -> Mark:
     """A mark for a call. `outer` are the words that we carry ourselves."""
     word = f"{owner()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
-    return Mark(token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now())
+    return Mark(token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now(), _forks())
 
 
 def known(pid: int) -> Known | None:
@@ -63,13 +67,14 @@ def known(pid: int) -> Known | None:
     return Known(pid, said[0].decode(), *numbers)
 
 
-def everybody() -> Iterator[Known]:
+def everybody(first: int = 0, last: int = sys.maxsize) -> Iterator[Known]:
+    """All processes, or those with a number from `first` to `last`."""
     try:
         names = os.listdir("/proc")
     except FileNotFoundError:
         return
     for name in names:
-        if name.isdigit() and (found := known(int(name))):
+        if name.isdigit() and first <= (pid := int(name)) <= last and (found := known(pid)):
             yield found
 
 
@@ -78,7 +83,7 @@ def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[Known]:
 
     With `gone_too` also those that cut all ties to it, which takes longer to find out.
     """
-    young = [one for one in everybody() if one.began >= mark.began]
+    young = [one for one in _since(mark, leader) if one.began >= mark.began]
     young = [one for one in young if one.state not in "ZX" and one.pid != os.getpid()]
     inside = {leader}
     found = list[Known]()
@@ -116,6 +121,15 @@ def reap_strays() -> int:
     return len(strays)
 
 
+def _since(mark: Mark, leader: int) -> Iterator[Known]:
+    """Those that can have begun after `leader`, and itself."""
+    last, forks = _last_pid(), _forks()
+    # Numbers are given out in a circle. With so few forks it cannot have closed.
+    if mark.forks < 0 or forks - mark.forks > _FEW or not 0 < leader <= last:
+        return everybody()
+    return everybody(leader, last)
+
+
 def owner() -> str:
     """A word for this process that no other has: its space, its number, its begin."""
     own = known(os.getpid())
@@ -149,6 +163,18 @@ def _now() -> int:
         return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) * ticks) - 1)
     except (AttributeError, ValueError, OSError):  # no Linux
         return 0
+
+
+def _forks() -> int:
+    """How many processes and threads the machine has ever started; -1: no Linux."""
+    found = _FORKS.search(_content("/proc/stat"))
+    return int(found[1]) if found else -1
+
+
+def _last_pid() -> int:
+    """The newest number in our space of processes; 0: no Linux."""
+    said = _content("/proc/loadavg").split()
+    return int(said[4]) if len(said) > 4 and said[4].isdigit() else 0
 
 
 def _marked(pid: int, mark: Mark) -> bool:

@@ -1,9 +1,7 @@
-"""Starts the first process of a command: bash, behind walls, from a thread of its own.
+"""Starts the first process of a command: bash, behind walls.
 
-A sandbox ends with the thread that started it, and what a thread gives up is gone for
-good: so there is one thread for all commands that give up the same, and it lives as
-long as they may. Nothing of ours ever runs between fork and exec. Watching and ending
-what was started is `commands`' business.
+Nothing of ours ever runs between fork and exec. `supervise` watches and ends what was
+started here.
 """
 
 import os
@@ -12,16 +10,12 @@ import select
 import subprocess
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from threading import Lock
 
 from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.bubblewrap import failed
-from refold.place.landlock import GivenUp, give_up
 from refold.place.limits import Limits, set_first
 from refold.place.names import escaped
 from refold.place.port import NOTHING_MORE, Given
@@ -72,27 +66,6 @@ class Order(Struct, frozen=True):
     confines: Confines
     environ: Mapping[str, str]
     given: Given = NOTHING_MORE
-
-
-class Threads:
-    """One for each set of rights that is given up."""
-
-    def __init__(self) -> None:
-        self._of = dict[GivenUp | None, ThreadPoolExecutor]()
-        self._lock = Lock()
-
-    def of(self, rights: GivenUp | None) -> ThreadPoolExecutor:
-        # One that was replaced would take all with it that it has started.
-        with self._lock:
-            if rights not in self._of:
-                give = None if rights is None else partial(give_up, rights)
-                self._of[rights] = ThreadPoolExecutor(1, "refold-start", give)
-            return self._of[rights]
-
-    def close(self) -> None:
-        for thread in self._of.values():
-            thread.shutdown(wait=False)
-        self._of.clear()
 
 
 def shell(order: Order, held: Held, limits: Limits, queues: int) -> tuple[str, ...]:

@@ -1,0 +1,319 @@
+"""Takes one command from its start to its end, in a thread of its own.
+
+The thread starts the first process, reads what it prints, watches its limits and ends all
+of it. It lasts as long as the command: a sandbox ends with the thread that started it, and
+rights that a thread gives up are gone for good. One thread for a whole command also costs
+one hop, where a worker thread for each wait costs a hop each. The event loop hears of it
+through `Supervisor.news`; `commands` is the part on that side.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+
+from refold.errors import ToolFailed
+from refold.groups import lives, signal_group
+from refold.place.landlock import GivenUp, give_up
+from refold.place.limits import Limits, computed, crowded, descendants, free, over, threads
+from refold.place.port import Finished
+from refold.place.printed import Output
+from refold.place.reaper import end_all, members
+from refold.place.sandbox import Held
+from refold.place.starting import Call, Order, cannot, close, start
+
+_GRACE = 0.5  # seconds between the request to end and the order
+_LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
+_LOOK_AGAIN = 0.005  # seconds between two looks at processes that are not our children
+_GLANCE_AGAIN = 0.03  # seconds between two glances at how crowded the machine is
+
+
+class Supervisor:
+    """`begin` it; `news` is readable when `hear` has something to do or it is `over`.
+
+    `stop` may be called at any time, from any thread. `close` it when it is over.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        limits: Limits,
+        seconds: float | None,
+        on_output: Callable[[str], None] | None,
+        walls: Callable[[int], Held],
+    ) -> None:
+        self._order, self._limits, self._walls = order, limits, walls
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._on_output, self._used = on_output, order.given.used
+        self._heard = deque[str | float]()
+        self.over, self.broken = False, ""
+        self._finished: Finished | None = None
+        self._error: BaseException | None = None
+        self.news, self._tell_news = _wake_up()
+        self._stop, self._tell_stop = _wake_up()
+
+    def begin(self) -> None:
+        Thread(target=self._work, name="refold-command", daemon=True).start()
+
+    def stop(self) -> None:
+        _wake(self._tell_stop)
+
+    def hear(self) -> None:
+        """On the event loop: pass on what was printed and computed since the last time."""
+        with suppress(BlockingIOError):
+            # The thread closes its end last of all: then its ends are ours to close.
+            self.over = self.over or not os.read(self.news, 4096)
+        while self._heard:
+            match self._heard.popleft():
+                case str(text) if self._on_output:
+                    self._on_output(text)
+                case float(seconds) if self._used:
+                    self._used(seconds)
+                case _:
+                    pass
+
+    def finished(self) -> Finished:
+        """How it ended. Raises what the thread raised."""
+        if self._finished is None:
+            raise self._error or ToolFailed("The command was not started.")
+        return self._finished
+
+    def close(self) -> None:
+        close(self.news, self._stop, self._tell_stop)
+
+    def _work(self) -> None:
+        try:
+            self._finished = self._live()
+        except BaseException as error:  # raised again on the event loop's side
+            self._error = error
+        finally:
+            close(self._tell_news)
+
+    def _live(self) -> Finished:
+        call = self._start()
+        output = Output(call.reading, self._tell if self._on_output else None)
+        watch = _Watch(call, self._limits, self._order.cwd)
+        ended, why = False, ""
+        taken = list[tuple[str, str]]()
+        try:
+            ended, why = self._until_ended(watch, output)
+        finally:
+            watch.end(kindly=not why)
+            taken = call.held.after()
+            output.close()
+            self.broken = call.broken(output.printed.start) if ended else ""
+            watch.close()
+            close(call.reading, call.news)
+        kept, timed_out = output.printed, not ended and not why
+        return Finished(
+            _code(call.process.returncode) if ended else None,
+            kept.start,
+            kept.end,
+            kept.dropped,
+            timed_out=timed_out,
+            stopped=why,
+            taken=tuple(taken),
+            offline=call.held.offline,
+            looking=call.held.looking,
+        )
+
+    def _start(self) -> Call:
+        try:
+            ends = os.pipe()
+        except OSError as error:
+            raise cannot(self._order.cwd, error) from error
+        try:
+            held = self._walls(ends[1])
+            if held.rights:
+                _give_up(held.rights)
+        except BaseException:
+            close(*ends)
+            raise
+        return start(self._order, held, self._limits, ends)
+
+    def _until_ended(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
+        """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""
+        next_look, glances = time.monotonic() + _GLANCE_AGAIN, 0
+        while not watch.wait(output, self._stop, self._pause(next_look, output)):
+            now = time.monotonic()
+            if watch.stopped or (self._until is not None and now >= self._until):
+                return False, ""
+            if now < next_look:
+                continue
+            next_look, glances = now + _GLANCE_AGAIN, glances + 1
+            if glances >= self._limits.glances or watch.crowded():
+                glances = 0
+                if why := watch.over():
+                    return False, why
+                if self._used:
+                    self._tell(watch.computed())
+        return self._last_words(watch, output)
+
+    def _last_words(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
+        until = time.monotonic() + _LAST_WORDS
+        if self._until is not None:
+            until = min(until, self._until)
+        while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
+            watch.wait(output, self._stop, left)
+        # A shell that has ended may have left a crowd behind, and another that is just
+        # going may hide how many came up.
+        why = watch.over() if output.open or watch.crowded() else ""
+        return not why, why
+
+    def _pause(self, next_look: float, output: Output) -> float:
+        until = next_look if self._until is None else min(next_look, self._until)
+        pause = until - time.monotonic()
+        return max(0.0, pause if output.due is None else min(pause, output.due))
+
+    def _tell(self, news: str | float) -> None:
+        self._heard.append(news)
+        _wake(self._tell_news)
+
+
+class _Watch:
+    """Knows when a process has ended, without reaping it, and ends all of its call."""
+
+    def __init__(self, call: Call, limits: Limits, cwd: str) -> None:
+        self._call, self._process = call, call.process
+        self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
+        self._group = call.first or call.process.pid
+        self._limits, self._threads = limits, threads()
+        self._disks = ((cwd, free(cwd)),)
+        self.stopped = False
+
+    def wait(self, output: Output, stop: int, seconds: float) -> bool:
+        """For output, the end, a stop, or so long. Has the process ended?"""
+        ready = select.poll()
+        watched = [stop, *([output.reading] if output.open else [])]
+        if self._number is not None:
+            watched.append(self._number)
+        elif self._process.poll() is None:
+            seconds = min(seconds, _LOOK_AGAIN)
+        for number in watched:
+            ready.register(number, select.POLLIN)
+        found = {number for number, _ in ready.poll(seconds * 1000)}
+        if output.reading in found or output.due == 0:
+            output.take()
+        self.stopped = self.stopped or stop in found
+        if self._number is None:
+            return self._process.poll() is not None
+        return self._number in found
+
+    def crowded(self) -> bool:
+        return crowded(self._limits, self._threads)
+
+    def over(self) -> str:
+        """The limit that it is over; "" if none. It looks at all that runs."""
+        # A crowd would grow faster than it can be counted.
+        if crowd := self.crowded():
+            signal_group(self._group, signal.SIGSTOP)
+        inside = f"/proc/{self._group}/root"
+        disks = (f"{inside}/dev", f"{inside}/run") if self._call.held.own_space else ()
+        found = over(self._limits, self._pids(), self._disks, disks)
+        if crowd and not found:
+            signal_group(self._group, signal.SIGCONT)
+        return found
+
+    def computed(self) -> float:
+        return computed(self._pids())
+
+    def close(self) -> None:
+        close(*(n for n in (self._number, self._first) if n is not None))
+
+    def end(self, *, kindly: bool) -> None:
+        if self._first is not None:
+            # The kernel ends all of a space of processes with the first of them.
+            signal_group(self._group, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            _readable(self._first)
+        elif self._call.held.own_space:
+            signal_group(self._process.pid, signal.SIGKILL)
+        elif not _runs(self._number, self._process) and not self._left():
+            pass  # the usual case: it has ended, and nothing is left of it
+        else:
+            if kindly:
+                self._end_group()
+            # Some left the group.
+            end_all(self._call.mark, self._process.pid)
+        self._process.wait()
+
+    def _left(self) -> bool:
+        mark = self._call.mark
+        return mark.forks < 0 or bool(members(mark, self._process.pid))
+
+    def _end_group(self) -> None:
+        # Until the leader is reaped, and while anything else is in the group, its number
+        # cannot come to mean another group.
+        group = self._process.pid
+        for order in (signal.SIGTERM, signal.SIGKILL):
+            signal_group(group, order)
+            signal_group(group, signal.SIGCONT)  # one that was stopped must hear it
+            until = time.monotonic() + _GRACE
+            while _runs(self._number, self._process) or (
+                signal_group(group, 0) and lives(group)
+            ):
+                if time.monotonic() >= until:
+                    break
+                time.sleep(_LOOK_AGAIN)
+            else:
+                return
+
+    def _pids(self) -> list[int]:
+        if self._call.held.own_space:
+            return descendants(self._group, self._limits.processes)
+        found = members(self._call.mark, self._process.pid, gone_too=False)
+        return [one.pid for one in found]
+
+
+def _runs(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
+    """Does it still run? It is not reaped by asking, where the system lets us."""
+    if number is None:
+        return process.poll() is None
+    return not _readable(number, 0)
+
+
+def _readable(number: int, milliseconds: int | None = None) -> bool:
+    ready = select.poll()
+    ready.register(number, select.POLLIN)
+    return bool(ready.poll(milliseconds))
+
+
+def _give_up(rights: GivenUp) -> None:
+    try:
+        give_up(rights)
+    except OSError as error:
+        raise ToolFailed(
+            "The sandbox for the command could not be set up: Landlock refuses. "
+            'Set sandbox.profile = "off" to run commands without one.'
+        ) from error
+
+
+def _descriptor(pid: int) -> int | None:
+    """Of a process. None: no Linux, none left, or it has ended by now."""
+    try:
+        return os.pidfd_open(pid) if pid else None
+    except (AttributeError, OSError):
+        return None
+
+
+def _code(returned: int | None) -> int | None:
+    """The code as shells say it: 128 and more for a signal."""
+    return 128 - returned if returned is not None and returned < 0 else returned
+
+
+def _wake_up() -> tuple[int, int]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    return reading, writing
+
+
+def _wake(writing: int) -> None:
+    with suppress(BlockingIOError):  # full: then it is awake already
+        os.write(writing, b"!")
