@@ -180,3 +180,42 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module, node.lineno
+
+
+STARTS = {
+    "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},
+    "anyio": {"open_process", "run_process"},
+    "asyncio": {"create_subprocess_exec", "create_subprocess_shell"},
+    "shutil": {"which"},
+    "os": {"system", "popen", "posix_spawn", "posix_spawnp", "fork", "forkpty", "execv",
+        "execve", "execvp", "execvpe", "execl", "execlp", "startfile"},
+}  # fmt: skip
+MAY_START = {
+    "refold/programs.py": "it is the one that does",
+    "refold/place/commands.py": "looks for a program on the PATH of commands, in the sandbox",
+    "refold/skills/shipped": "scripts that are run by commands, in the sandbox",
+}
+
+
+def test_only_one_module_finds_and_starts_programs() -> None:
+    """By its name alone, a program of the workspace could be run outside the sandbox."""
+    found = [
+        f"{name(path)}:{node.lineno} {node.func.value.id}.{node.func.attr}"
+        for path in MODULES
+        if not any(part in str(path) for part in MAY_START)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.attr in STARTS.get(node.func.value.id, ())
+    ]
+    named = [
+        f"{name(path)}:{node.lineno} from {node.module}"
+        for path in MODULES
+        if not any(part in str(path) for part in MAY_START)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom)
+        and {alias.name for alias in node.names} & STARTS.get(node.module or "", set())
+    ]
+
+    assert (found, named) == ([], [])

@@ -196,6 +196,8 @@ def test_a_program_or_a_log_that_is_of_no_use_is_told_with_what_to_do(
     git.parent.mkdir()
     git.write_text("#!/bin/sh\nexit 1\n")
     git.chmod(0o700)
+    (tmp_path / "ws").mkdir()
+    monkeypatch.chdir(tmp_path / "ws")
     monkeypatch.setenv("PATH", str(git.parent))
     log = paths(os.environ).state / "refold.log"
     log.mkdir(parents=True)

@@ -141,6 +141,8 @@ def test_a_host_is_told_to_a_program_by_its_variable_and_to_us_by_its_address(
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "I am at $OLLAMA_HOST"\n')
     program.chmod(0o755)
+    (tmp_path / "ws").mkdir()
+    monkeypatch.chdir(tmp_path / "ws")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
     found = run("-b", "ollama-cli", "-m", "m", "--host", host, capfd=capfd)

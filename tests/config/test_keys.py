@@ -128,7 +128,7 @@ def test_what_a_command_says_when_it_fails_is_told_without_the_key(no_ring: None
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("no-such-program-anywhere",), "cannot be run: No such file"),
+        (("no-such-program-anywhere",), "cannot be run: there is no program"),
         (("true",), "printed no key"),
         (("echo", "two words"), "is no key: it has a blank in it"),
         (("echo", "OPENAI_API_KEY=hidden"), "give only what stands after the ="),

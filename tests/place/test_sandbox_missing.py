@@ -30,7 +30,7 @@ def needs_landlock() -> None:
 
 
 def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
-    found = find(without_bubblewrap(tmp_path), Wish(roots=(str(tmp_path),)))
+    found = find(without_bubblewrap(tmp_path), Wish(roots=(str(tmp_path / "ws"),)))
 
     assert found.kind in ("landlock", "none")
     assert not found.confines
@@ -43,7 +43,7 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
     tried = tmp_path / "tried"
     program = tmp_path / "tools" / "bwrap"
     program.write_text(f"#!/bin/sh\nsleep 0.05; echo once >> {tried}; exit 1\n")
-    found = find(environ, Wish(roots=(str(tmp_path),)))
+    found = find(environ, Wish(roots=(str(tmp_path / "ws"),)))
 
     found.begin()
 
@@ -53,7 +53,7 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
 
 
 def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
-    found = find({"PATH": str(tmp_path)}, Wish(roots=(str(tmp_path),)))
+    found = find({"PATH": str(tmp_path)}, Wish(roots=(str(tmp_path / "ws"),)))
 
     assert "bubblewrap (bwrap) is not installed" in found.notice
 
@@ -67,7 +67,7 @@ def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
 
 def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:
     needs_bubblewrap()
-    found = find(os.environ, Wish(roots=(str(tmp_path),)))
+    found = find(os.environ, Wish(roots=(str(tmp_path / "ws"),)))
 
     assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
 

@@ -6,16 +6,16 @@ no hook, filter or helper program of the repository is run.
 """
 
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
 from msgspec import Struct
 
+from refold import programs
 from refold.errors import ToolFailed
 from refold.place.names import escaped
-from refold.place.shadow import git_program
+from refold.programs import Programs
 from refold.prompts.repository import root_of
 
 _SECONDS = 300.0
@@ -44,7 +44,8 @@ class Worktrees:
 
     def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
         self._place, self._directory = place, directory
-        self._git, self._path = git_program(environ, (directory,))
+        found = Programs(environ, (directory,))
+        self._git, self._path = found.find("git"), found.path
         self._alone = anyio.Lock()
 
     def named(self, session: str, child: str, base: str) -> Tree:
@@ -125,33 +126,35 @@ class Worktrees:
             return ""
 
     def _run(self, folder: str, *arguments: str) -> str:
-        filters = self._call(
+        _, filters, _ = self._call(
             folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
         )
-        keys = dict.fromkeys(filters.stdout.split("\0"))
+        keys = dict.fromkeys(filters.split("\0"))
         off = tuple((key, _off(key)) for key in keys if key)
-        done = self._call(folder, off, *arguments)
-        if done.returncode:
-            said = " ".join(done.stderr.split())[:300]
-            raise ToolFailed(f"git {arguments[0]} failed in {escaped(folder)}: {said}")
-        return done.stdout
+        code, said, complaint = self._call(folder, off, *arguments)
+        if code:
+            complaint = " ".join(complaint.split())[:300]
+            raise ToolFailed(f"git {arguments[0]} failed in {escaped(folder)}: {complaint}")
+        return said
 
     def _call(
         self, folder: str, more: Sequence[tuple[str, str]], *arguments: str
-    ) -> subprocess.CompletedProcess[str]:
+    ) -> tuple[int, str, str]:
+        """Its code, what it printed, and what it complained about."""
         try:
-            return subprocess.run(
+            done = programs.run(
                 (self._git, *arguments),
+                _SECONDS,
                 cwd=folder,
                 env=self._environment((*_PLAIN, *more)),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_SECONDS,
-                check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            out, err = done.stdout, done.stderr
+            return (
+                done.returncode,
+                out.decode(errors="replace"),
+                err.decode(errors="replace"),
+            )
+        except (OSError, programs.Late) as error:
             raise ToolFailed(
                 f"git could not be run in {escaped(folder)}: {error}"
             ) from error

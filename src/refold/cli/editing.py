@@ -4,13 +4,13 @@ A text that is no file, edited in the middle of a session, is `terminal.keyboard
 """
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
+from refold import programs
 from refold.cli.confirming import somebody_is_here
 from refold.cli.terminal.keyboard.editor import editor_of
 from refold.errors import BadInput, said_by
+from refold.programs import Programs
 
 _COMMON = ("nano", "vim", "vi")  # where nobody said which
 
@@ -21,8 +21,9 @@ def editor(instead: str) -> list[str]:
         return list(found)
     if not somebody_is_here():  # who named a program may have named one that needs nobody
         raise BadInput(f"nobody is here to edit it: {instead}")
+    known = Programs(os.environ)
     for name in _COMMON:
-        if path := shutil.which(name):
+        if path := known.find(name):
             return [path]
     raise BadInput("there is no editor: say which in $EDITOR, as EDITOR=nano")
 
@@ -30,7 +31,9 @@ def editor(instead: str) -> list[str]:
 def edit(command: list[str], file: Path) -> None:
     """Returns when the editor has ended. Raises `BadInput` where it says that it failed."""
     try:
-        code = subprocess.run([*command, str(file)], check=False).returncode
+        program = Programs(os.environ).need(command[0])
+        with programs.start([program, *command[1:], str(file)]) as running:
+            code = running.wait()
     except OSError as error:
         raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
     if code:

@@ -17,6 +17,7 @@ from threading import Thread
 
 import anyio
 
+from refold import programs
 from refold.cli.titling import find_title
 from refold.config.here import load_here
 from refold.config.paths import paths
@@ -50,7 +51,7 @@ def leave(
     # -P: nothing that lies in a directory somewhere is taken for a module of ours.
     words = [sys.executable, "-P", "-m", "refold", "memory", "finish"]
     try:
-        started = subprocess.Popen(
+        started = programs.start(
             [*words, remembering.directory],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

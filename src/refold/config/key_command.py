@@ -12,7 +12,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from refold import programs
 from refold.errors import BadInput, said_by
+from refold.programs import Programs
 from refold.session.secrets import Masks
 
 LONGEST = 30.0  # seconds; a person may have to unlock something
@@ -24,8 +26,8 @@ def run(command: Sequence[str], environ: Mapping[str, str], within: float = LONG
     program = command[0]
     home = environ.get("HOME", "")
     try:
-        started = subprocess.Popen(
-            command,
+        started = programs.start(
+            (_found(program, environ), *command[1:]),
             cwd=home if os.path.isdir(home) else "/",
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -56,6 +58,13 @@ def run(command: Sequence[str], environ: Mapping[str, str], within: float = LONG
     if not key:
         raise BadInput(f"the key_command {program!r} printed no key{said}")
     return key
+
+
+def _found(program: str, environ: Mapping[str, str]) -> str:
+    try:
+        return Programs(environ).need(os.path.expanduser(program))
+    except BadInput as error:
+        raise BadInput(f"the key_command {program!r} cannot be run: {error}") from error
 
 
 def _end(started: subprocess.Popen[bytes]) -> None:

@@ -21,7 +21,8 @@ from refold.place.ignored import Ignored
 from refold.place.port import Change, Taken, Trees
 from refold.place.rewriting import Kept, Step, rewrite
 from refold.place.scan import Scan, TooLarge
-from refold.place.shadow import EMPTY, Shadow, git_program
+from refold.place.shadow import EMPTY, Shadow
+from refold.programs import Programs
 from refold.values.below import below
 
 NO_GIT = (
@@ -62,7 +63,8 @@ class Checkpoints:
     ) -> None:
         real = dict.fromkeys(os.path.realpath(root) for root in roots)
         self._roots = tuple(root for root in real if os.path.isdir(root))
-        git, path = git_program(environ, self._roots)
+        found = Programs(environ, self._roots)
+        git, path = found.find("git"), found.path
         self._shadow = Shadow(kept_in(store.absolute(), next(iter(real))), git, path)
         ignored = Ignored(
             environ, git, (*_ours(store, self._roots), *map(os.path.realpath, ours))

@@ -7,8 +7,9 @@ Makes the text of an exclude file, and finds whose rules hold for a folder. The
 import os
 import re
 import stat
-import subprocess
 from collections.abc import Mapping, Sequence
+
+from refold import programs
 
 # Where no repository says what can be made again, these are known for it.
 _HEAVY = (
@@ -19,6 +20,7 @@ _HEAVY = (
 )  # fmt: skip
 HALF_WRITTEN = ".refold-restore-"  # how the name of a file begins that is not whole yet
 _LONGEST = 1024 * 1024  # bytes of such a file that are read
+_SECONDS = 5.0  # for git to say one setting
 _SPECIAL = re.compile(rb"([\\*?\[\]!# ])")
 
 
@@ -64,17 +66,14 @@ class Ignored:
         names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH")
         passed = {name: self._environ[name] for name in names if name in self._environ}
         try:
-            done = subprocess.run(
+            done = programs.run(
                 (self._git, "config", "--global", "--includes", "--type=path", "--get",
                  "core.excludesFile"),
                 cwd="/",
                 env={**passed, "GIT_DIR": "/nonexistent", "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=5,
-                check=False,
+                seconds=_SECONDS,
             )  # fmt: skip
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, programs.Late):
             return ""
         return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else ""
 

@@ -7,7 +7,6 @@ TCP, and hides nothing; on a Mac `sandbox-exec`, untested. What is missing is sa
 
 import os
 import shutil
-import subprocess
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -19,12 +18,15 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold import programs
+from refold.errors import ToolFailed
 from refold.place import bubblewrap, hidden, landlock, seatbelt
 from refold.place.bubblewrap import Walls
 from refold.place.guards import Found, Guards, common_of, pointed_to
 from refold.place.landlock import GivenUp
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
+from refold.programs import Programs
 from refold.values.below import below
 from refold.values.confines import Confines
 
@@ -34,6 +36,10 @@ Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 _PREFIX = "refold-sandbox-"
 _PATIENCE = 10.0  # seconds for a trial that takes some milliseconds
 _WITH_ABSTRACT = 6  # the version of Landlock that knows sockets without a file
+_GONE = (
+    "bubblewrap (bwrap), which commands run in, is not there any more. Install it again, or "
+    "start anew to run commands without it."
+)
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
@@ -82,7 +88,7 @@ class Sandbox:
         self.wish = wish
         self._home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
         self._writable = [_at_home(path, self._home) for path in wish.writable]
-        self._path = environ.get("PATH", os.defpath)
+        self._programs = Programs(environ, (*wish.roots, *self._writable))
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
         self._tried: tuple[Kind, str] | None = None
@@ -171,7 +177,7 @@ class Sandbox:
                 "Commands run under sandbox-exec with a profile that nobody has tested "
                 "on a Mac yet: do not rely on it."
             )
-        why = _why_not(self._bwrap)
+        why = self._distrusted() or _why_not(self._bwrap)
         if not why:
             return "bubblewrap", ""
         if landlock.version():
@@ -185,9 +191,13 @@ class Sandbox:
             f"you can do. More is asked for that. {_INSTALL}."
         )
 
+    def _distrusted(self) -> str:
+        passed_over = [] if self._bwrap else self._programs.passed_over("bwrap")
+        return next((f"{path} is not run: {why}" for path, why in passed_over), "")
+
     @property
     def _bwrap(self) -> str:
-        return shutil.which("bwrap", path=self._path) or ""
+        return self._programs.find("bwrap")
 
     def _walls(
         self, cwd: str, found: Found, opened: Sequence[str], *, writes: bool, network: bool
@@ -231,6 +241,8 @@ class Sandbox:
     def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
         match self.kind:
             case "bubblewrap":
+                if not self._bwrap:
+                    raise ToolFailed(_GONE)
                 return tuple(bubblewrap.arguments(walls, self._bwrap, status))
             case "seatbelt":
                 return (seatbelt.PROGRAM, "-p", seatbelt.profile(walls))
@@ -296,11 +308,8 @@ def _why_not(bwrap: str) -> str:
     trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
     try:
-        done = subprocess.run(
-            [*trial, "--", "/bin/bash", "-c", "exit 0"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = programs.run([*trial, "--", "/bin/bash", "-c", "exit 0"], _PATIENCE)
+    except (OSError, programs.Late) as error:
         return f"bubblewrap does not start ({error})"
     if done.returncode == 0:
         return ""

@@ -14,9 +14,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from refold import programs
 from refold.errors import ToolFailed
 from refold.place.names import escaped
-from refold.values.below import below
 
 EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
 OUT_OF_TIME = "out of time"
@@ -114,7 +114,7 @@ class Shadow:
     ) -> "Begun":
         """The same, without waiting for what it prints."""
         try:
-            process = subprocess.Popen(
+            process = programs.start(
                 (self._git, *arguments),
                 cwd=folder,
                 env=self._environment(tree or folder, index),
@@ -124,6 +124,7 @@ class Shadow:
                 pass_fds=() if held is None else (held,),
                 process_group=0,  # what a person's Ctrl+C ends is not this
             )
+            programs.bound(process.pid)
         except OSError as error:
             raise Failed(
                 f"git could not be started in {escaped(folder)}: {error.strerror}.", ""
@@ -133,7 +134,7 @@ class Shadow:
     @contextmanager
     def blobs(self) -> Generator["Blobs"]:
         """Read what is kept, one after the other."""
-        process = subprocess.Popen(
+        process = programs.start(
             (self._git, "cat-file", "--batch"),
             cwd=self.directory,
             env=self._environment("/", None),
@@ -251,22 +252,6 @@ class Blobs:
         except OSError:  # it is gone
             pass
         raise ToolFailed(f"The snapshot of a file is lost: {name}.")
-
-
-def git_program(environ: Mapping[str, str], roots: Sequence[str]) -> tuple[str, str]:
-    """The git that the person uses, and the PATH it was found on. "" where there is none.
-
-    One that lies in the workspace is none: whoever writes there could have made it.
-    """
-    folders = [each for each in environ.get("PATH", "").split(":") if each.startswith("/")]
-    real = {each: os.path.realpath(each) for each in folders}
-    safe = [each for each in folders if not any(below(real[each], r) for r in roots)]
-    safe += [each for each in ("/usr/local/bin", "/usr/bin", "/bin") if each not in safe]
-    for folder in safe:
-        found = os.path.join(folder, "git")
-        if os.path.isfile(found) and os.access(found, os.X_OK):
-            return found, ":".join(safe)
-    return "", ":".join(safe)
 
 
 def pieces(said: bytes) -> Iterator[str]:

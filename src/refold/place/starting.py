@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from refold import programs
 from refold.errors import ToolFailed
 from refold.place.bubblewrap import failed
 from refold.place.limits import Limits, set_first
@@ -85,7 +86,7 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
     reading = writing = -1
     try:
         reading, writing = pipe()
-        process = subprocess.Popen(
+        process = programs.start(
             (*held.words, *shell(order, held, limits, mark.queues)),
             cwd="/" if held.own_space else order.cwd,
             env={**order.environ, **held.environ, NAME: mark.token},

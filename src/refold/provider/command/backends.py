@@ -5,13 +5,13 @@ the caller knows what else is a secret here: it names the variables.
 """
 
 import os
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
 from msgspec.structs import replace
 
 from refold.errors import BadInput
+from refold.programs import Programs
 from refold.provider.catalog import providers
 from refold.provider.command import failing
 from refold.provider.command.backend import CommandLine
@@ -107,8 +107,11 @@ def connect(
             "take another model"
         )
     program = os.path.expanduser(spec.argv[0])
-    found = shutil.which(program, path=environ.get("PATH"))
-    if found is None:
+    known = Programs(environ)
+    found = known.find(program)
+    if not found:
+        if known.passed_over(program):
+            known.need(program)
         raise BadInput(failing.missing(spec, spec.argv[0]))
     patience = patience or Patience()
     if spec.idle:

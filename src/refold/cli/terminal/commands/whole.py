@@ -6,16 +6,17 @@ elsewhere. What was cut for the model is taken from where it is kept.
 
 import os
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
 
+from refold import programs
 from refold.cli.terminal.conversing import Conversation
 from refold.cli.terminal.display.paper import Paper
 from refold.errors import BadInput, JournalError, RefoldError
 from refold.journal.events import Ended, Entry, ModelAnswered
+from refold.programs import Programs
 from refold.values.messages import ToolCall
 from refold.values.shown import Output
 from refold.views.calls import label
@@ -57,7 +58,11 @@ def pager_of(environ: Mapping[str, str]) -> tuple[str, ...]:
         words = tuple(shlex.split(said))
     except ValueError as error:
         raise RefoldError(f"$PAGER is no command: {error}") from error
-    return words or (("less", "-R") if shutil.which("less") else ())
+    return words or (("less", "-R") if _programs().find("less") else ())
+
+
+def _programs() -> Programs:
+    return Programs(os.environ)
 
 
 def _shows_colors(command: Sequence[str], less: str) -> bool:
@@ -106,8 +111,9 @@ async def _paged(rows: Sequence[Line], command: Sequence[str], paper: Paper) -> 
     paper.fresh()
     paper.no_status()
     try:
-        async with await anyio.open_process(
-            command, stdout=None, stderr=None, env=environ
+        program = _programs().need(command[0])
+        async with await programs.open_process(
+            (program, *command[1:]), stdout=None, stderr=None, env=environ
         ) as running:
             assert running.stdin is not None  # it is a pipe
             try:

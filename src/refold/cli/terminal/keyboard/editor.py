@@ -3,13 +3,16 @@
 Which one it is, $VISUAL or $EDITOR says; without either there is none.
 """
 
+import os
 import shlex
 from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 
 import anyio
 
+from refold import programs
 from refold.errors import RefoldError
+from refold.programs import Programs
 
 
 def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -29,8 +32,9 @@ async def edited(text: str, command: tuple[str, ...], name: str) -> str:
         file = anyio.Path(directory, name)
         await file.write_text(text, encoding="utf-8")
         try:
-            async with await anyio.open_process(
-                [*command, str(file)], stdin=None, stdout=None, stderr=None
+            program = Programs(os.environ).need(command[0])
+            async with await programs.open_process(
+                [program, *command[1:], str(file)], stdin=None, stdout=None, stderr=None
             ) as running:
                 code = await running.wait()
             if code:

@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import nsmallest
-from shutil import which
 from threading import Condition, Thread
+
+from refold import programs
+from refold.programs import Programs
 
 _FRESH = 10.0  # seconds after which the files are listed anew
 _PATIENCE = 1.0  # seconds that an offer waits for the first list
@@ -83,7 +85,7 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
 
 def _listed(directory: str) -> Iterator[str]:
     where = os.path.realpath(directory)
-    if program := which("rg"):
+    if program := Programs(os.environ, (where,)).find("rg"):
         yield from _by_ripgrep(program, where)
     else:
         yield from _by_walking(where)
@@ -94,7 +96,7 @@ def _by_ripgrep(program: str, where: str) -> Iterator[str]:
 
     _, *options = ripgrep(where)
     until = time.monotonic() + _LONGEST
-    with subprocess.Popen(
+    with programs.start(
         [program, *options, "--files", "--null"], cwd=where,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 from msgspec import Struct
 
+from refold import programs
 from refold.cli.terminal.own.modes_seen import ModesSeen
 from refold.cli.terminal.own.unordered import as_it_stood
 from refold.errors import RefoldError
@@ -122,7 +123,7 @@ def _in_a_line(done: "_Relay") -> bool:
 async def _begun(
     command: Sequence[str], directory: str, environ: Mapping[str, str], its: int
 ) -> anyio.abc.Process:
-    return await anyio.open_process(
+    return await programs.open_process(
         (sys.executable, "-I", "-S", "-c", _BEGIN, *command),
         cwd=directory, env=environ, stdin=its, stdout=its, stderr=its,
         start_new_session=True,

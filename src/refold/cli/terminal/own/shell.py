@@ -2,6 +2,7 @@
 
 It is not asked about and not in a sandbox, for nobody but the person says it. Where the
 terminal can, the command has it, as if it was run outside; elsewhere its output is read
+from refold import programs
 from a pipe and shown as text. What it printed is told to the model with the next words.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from refold import programs
 from refold.cli.terminal.conversing import Conversation
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.own import own_terminal
@@ -34,7 +36,10 @@ async def shell(here: Conversation, rest: str) -> None:
     if "\0" in rest:
         raise BadInput("a command cannot hold a zero byte")
     directory = here.session.view.about.directory or "."
-    command = (os.environ.get("SHELL") or "/bin/sh", "-c", rest)
+    known = programs.Programs(os.environ, (directory,))
+    own = os.environ.get("SHELL", "")
+    program = own if own.startswith("/") else known.find(own) or "/bin/sh"
+    command = (program, "-c", rest)
     here.paper.fresh()
     here.paper.no_status()
     if here.paper.look.moves and os.isatty(0) and os.isatty(1):
@@ -62,7 +67,7 @@ async def _through_a_pipe(
     # The lines of a script are not the command's: they are said after it.
     stdin = None if os.isatty(0) else subprocess.DEVNULL
     try:
-        running = await anyio.open_process(
+        running = await programs.open_process(
             command, cwd=directory, stdin=stdin, stderr=subprocess.STDOUT
         )
     except (OSError, ValueError) as error:

@@ -1,0 +1,209 @@
+"""Finds and starts the programs that refold runs itself, outside any sandbox.
+
+A workspace may stand on the person's PATH: an activated `.venv/bin`, `node_modules/.bin`, or
+`.`. Whoever writes there could put a `bwrap` or a `git` of their own in our way. So a program
+counts only where nobody but root and the person can change it or what leads to it, and never
+below a directory that the workspace or a command can write. Nothing else in refold starts a
+program (`tests/test_house_rules.py` holds that); what a command may run inside the sandbox
+is not decided here.
+"""
+
+import os
+import resource
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, TypedDict, Unpack, cast
+
+import anyio
+from anyio.abc import Process
+
+from refold.errors import BadInput
+from refold.values.below import below
+
+SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+_MOST_LINKS = 40  # as the kernel counts
+_OF_PEOPLE = 1000  # the first number that systems give to the groups of people
+_LONGEST = 600  # seconds that a bounded program may compute
+
+Late = subprocess.TimeoutExpired
+
+
+class Programs:
+    """Those that can be trusted while `writable` are the directories of a workspace.
+
+    Directories are absolute. The one that refold was started in counts as well, and the
+    repository around each: they came from where the workspace came from.
+    """
+
+    def __init__(self, environ: Mapping[str, str], writable: Sequence[str] = ()) -> None:
+        home = os.path.realpath(environ.get("HOME") or "/nonexistent")
+        here = _working_directory()
+        found = [*writable, *([] if below(home, here) else [here])]
+        found += [_repository(path, home) for path in found]
+        self._writable = tuple(dict.fromkeys(p for p in found if p and p != "/"))
+        given = filter(os.path.isabs, environ.get("PATH", "").split(":"))
+        self._folders = tuple(dict.fromkeys(given)) or SYSTEM
+        self._found = dict[str, str]()
+
+    def find(self, name: str) -> str:
+        """Where the program lies, absolute; "" where there is none to trust.
+
+        It is looked for once, and again when it has gone. An absolute path is the person's
+        word: they named this very file.
+        """
+        known = self._found.get(name, "")
+        if not known or not os.path.exists(known):
+            trusted = (p for p in self._places(name) if p == name or not self.distrusted(p))
+            known = self._found[name] = next(trusted, "")
+        return known
+
+    def need(self, name: str) -> str:
+        """The same. Raises `BadInput` that says why there is none."""
+        if found := self.find(name):
+            return found
+        for path, why in self.passed_over(name):
+            raise BadInput(
+                f"{path} is not run, because {why}; give the path of another one"
+            )
+        raise BadInput(f"there is no program {name!r}: install it, or put it on your PATH")
+
+    def passed_over(self, name: str) -> list[tuple[str, str]]:
+        """Programs of this name that come before the one used, each with why it is not."""
+        used, found = self.find(name), list[tuple[str, str]]()
+        for path in self._places(name):
+            if path == used:
+                break
+            found.append((path, self.distrusted(path)))
+        return found
+
+    def _places(self, name: str) -> Iterator[str]:
+        if "/" in name:
+            paths = [os.path.abspath(name)]
+        else:
+            paths = [os.path.join(folder, name) for folder in self._folders if name]
+        return (p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK))
+
+    @property
+    def path(self) -> str:
+        """A PATH for what these programs start: its directories can be trusted alike."""
+        folders = dict.fromkeys((*self._folders, *SYSTEM))
+        return ":".join(f for f in folders if os.path.isdir(f) and not self.distrusted(f))
+
+    def distrusted(self, path: str) -> str:
+        """Why this file or directory cannot be trusted; "" if it can.
+
+        Every link on the way is looked at where it lies: one that others can change leads
+        wherever they want.
+        """
+        for _ in range(_MOST_LINKS):
+            folder = os.path.realpath(os.path.dirname(path) or "/")
+            here = os.path.join(folder, os.path.basename(path))
+            if why := self._in_workspace(here) or _others_can_change(folder):
+                return why
+            try:
+                path = os.path.join(folder, os.readlink(here))
+            except OSError:
+                return self._in_workspace(here) or _others_can_change(here, parents=False)
+        return f"{path} is behind too many links"
+
+    def _in_workspace(self, path: str) -> str:
+        for directory in self._writable:
+            if below(path, directory) or below(path, os.path.realpath(directory)):
+                return f"it lies in {directory}, which commands or others can write"
+        return ""
+
+
+class Start(TypedDict, total=False):
+    """How a program is started: as in `subprocess.Popen`."""
+
+    cwd: str | os.PathLike[str] | None
+    env: Mapping[str, str] | None
+    stdin: int | IO[bytes] | None
+    stdout: int | IO[bytes] | None
+    stderr: int | IO[bytes] | None
+    start_new_session: bool
+    process_group: int
+    pass_fds: Sequence[int]
+
+
+def start(argv: Sequence[str], **how: Unpack[Start]) -> "subprocess.Popen[bytes]":
+    """`argv[0]` is absolute. Raises `OSError`."""
+    given: dict[str, Any] = {**how, "text": False}
+    return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **given))
+
+
+def run(
+    argv: Sequence[str], seconds: float, **how: Unpack[Start]
+) -> "subprocess.CompletedProcess[bytes]":
+    """To its end, at most `seconds`; what it prints is kept. It reads nothing.
+
+    It computes no longer than that either if refold is killed meanwhile. Raises `OSError`,
+    and `Late`.
+    """
+    pipe = subprocess.PIPE
+    reading: Start = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, **how}
+    with start(argv, **reading) as process:
+        bound(process.pid, int(seconds) + 1)
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+async def open_process(argv: Sequence[str], **how: Unpack[Start]) -> Process:
+    """The same for who waits in the event loop. `argv[0]` is absolute."""
+    given: dict[str, Any] = {**how}
+    return await anyio.open_process(_absolute(argv), **given)
+
+
+def bound(pid: int, seconds: int = _LONGEST) -> None:
+    """The kernel ends a process that computes longer, whatever becomes of us."""
+    with suppress(OSError, ValueError, AttributeError):  # gone, or no Linux
+        resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def _absolute(argv: Sequence[str]) -> tuple[str, ...]:
+    if not os.path.isabs(argv[0]):
+        raise ValueError(f"{argv[0]!r} is no absolute path: find it with Programs")
+    return tuple(argv)
+
+
+def _others_can_change(path: str, *, parents: bool = True) -> str:
+    """`path` is real. With `parents` all directories above it are looked at as well."""
+    while True:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            return f"{path} cannot be looked at ({os.strerror(error.errno or 0)})"
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another user"
+        # A sticky directory lets nobody rename what is another's.
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_mode & stat.S_IWOTH and not sticky:
+            return f"everybody can write {path}"
+        theirs = found.st_gid >= _OF_PEOPLE and found.st_gid != os.getegid()
+        if found.st_mode & stat.S_IWGRP and theirs:
+            return f"others of its group can write {path}"
+        if path == "/" or not parents:
+            return ""
+        path = os.path.dirname(path)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+def _repository(folder: str, home: str) -> str:
+    """The top of the repository that `folder` lies in; "" if none, or if home lies in it."""
+    while folder not in ("", "/"):
+        if os.path.lexists(os.path.join(folder, ".git")):
+            return "" if below(home, folder) else folder
+        folder = os.path.dirname(folder) or "/"
+    return ""

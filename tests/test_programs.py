@@ -1,0 +1,225 @@
+"""Programs that refold runs itself: found only where nobody else can put one in the way."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from refold import programs
+from refold.errors import BadInput
+from refold.programs import Programs
+
+OTHER_USER = 12345
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    (tmp_path / "ws").mkdir()
+    return tmp_path / "ws"
+
+
+def planted(directory: Path, name: str = "git", says: str = "planted") -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    program = directory / name
+    program.write_text(f"#!/bin/sh\necho {says}\n")
+    program.chmod(0o755)
+    return program
+
+
+def on(*folders: Path | str) -> Mapping[str, str]:
+    return {"PATH": ":".join(map(str, folders)), "HOME": "/nonexistent"}
+
+
+@pytest.mark.parametrize(
+    "inside", [".venv/bin", "node_modules/.bin", "bin", ".", "a/very/deep/one"]
+)
+def test_a_program_in_the_workspace_is_never_taken(
+    ws: Path, tmp_path: Path, inside: str
+) -> None:
+    planted(ws / inside)
+    good = planted(tmp_path / "tools")
+    found = Programs(on(ws / inside, good.parent), (str(ws),))
+
+    assert found.find("git") == str(good)
+    assert [path for path, _ in found.passed_over("git")] == [str(ws / inside / "git")]
+    assert str(ws) in found.passed_over("git")[0][1]
+
+
+@pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
+def test_a_relative_entry_of_the_path_is_no_entry(
+    ws: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    planted(ws / "bin")
+    planted(ws)
+    monkeypatch.chdir(ws)
+
+    assert Programs(on(entry, "/nonexistent"), (str(ws),)).find("git") == ""
+
+
+def test_a_link_into_the_workspace_is_seen_through_wherever_it_stands(
+    ws: Path, tmp_path: Path
+) -> None:
+    """As the directory, as the program, and as one link of a chain that ends well."""
+    good = planted(tmp_path / "tools")
+    planted(ws / "bin")
+    (tmp_path / "linked").symlink_to(ws / "bin")
+    (tmp_path / "direct").mkdir()
+    (tmp_path / "direct/git").symlink_to(ws / "bin/git")
+    (ws / "hop").symlink_to(good)
+    (tmp_path / "hops").mkdir()
+    (tmp_path / "hops/git").symlink_to(ws / "hop")
+
+    for folder in ("linked", "direct", "hops"):
+        assert Programs(on(tmp_path / folder), (str(ws),)).find("git") == "", folder
+
+
+def test_a_link_to_a_program_of_the_system_is_taken(ws: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sh").symlink_to("/bin/sh")
+
+    found = Programs(on(tmp_path / "bin"), (str(ws),))
+
+    assert found.find("sh") == str(tmp_path / "bin/sh")
+
+
+@pytest.mark.parametrize(("mode", "taken"), [(0o755, True), (0o757, False), (0o777, False)])
+def test_what_everybody_can_write_is_not_taken(
+    ws: Path, tmp_path: Path, mode: int, taken: bool
+) -> None:
+    for what in (planted(tmp_path / "a"), planted(tmp_path / "b").parent):
+        what.chmod(mode)
+        program = tmp_path / ("a" if what.name == "git" else "b") / "git"
+
+        assert bool(Programs(on(program.parent), (str(ws),)).find("git")) is taken
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_belongs_to_another_user_or_group_is_not_taken(
+    ws: Path, tmp_path: Path
+) -> None:
+    theirs, groups, above = (planted(tmp_path / n / "bin") for n in ("t", "g", "u"))
+    os.chown(theirs, OTHER_USER, 0)
+    os.chown(groups.parent, 0, OTHER_USER)
+    groups.parent.chmod(0o775)
+    os.chown(above.parent.parent, OTHER_USER, 0)
+
+    for program in (theirs, groups, above):
+        assert Programs(on(program.parent), (str(ws),)).find("git") == ""
+
+
+def test_the_whole_repository_counts_and_not_only_the_folder_one_works_in(
+    ws: Path,
+) -> None:
+    planted(ws / "node_modules/.bin")
+    (ws / ".git").mkdir()
+    (ws / "packages/one").mkdir(parents=True)
+
+    found = Programs(on(ws / "node_modules/.bin"), (str(ws / "packages/one"),))
+
+    assert found.find("git") == ""
+
+
+def test_a_home_that_is_a_repository_keeps_its_tools(tmp_path: Path) -> None:
+    """Dotfiles are often kept so."""
+    (tmp_path / ".git").mkdir()
+    mine = planted(tmp_path / ".local/bin")
+    (tmp_path / "work").mkdir()
+
+    found = Programs({**on(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),))
+
+    assert found.find("git") == str(mine)
+
+
+def test_what_comes_up_later_in_the_workspace_does_not_take_the_place(
+    ws: Path, tmp_path: Path
+) -> None:
+    good = planted(tmp_path / "tools")
+    found = Programs(on(ws / ".venv/bin", good.parent), (str(ws),))
+    before = found.find("git")
+    planted(ws / ".venv/bin")
+    good.unlink()
+
+    assert (before, found.find("git")) == (str(good), "")
+
+
+def test_a_path_that_the_person_names_is_their_word(ws: Path) -> None:
+    mine = planted(ws / "tools", "my-editor")
+
+    assert Programs(on("/bin"), (str(ws),)).find(str(mine)) == str(mine)
+
+
+def test_who_needs_one_that_is_not_there_or_not_trusted_hears_why(ws: Path) -> None:
+    program = planted(ws)
+    found = Programs(on(ws), (str(ws),))
+
+    with pytest.raises(BadInput, match=f"{program} is not run, because it lies in {ws}"):
+        found.need("git")
+    with pytest.raises(BadInput, match="there is no program 'nowhere'"):
+        found.need("nowhere")
+
+
+def test_what_our_programs_start_is_looked_for_where_they_were(
+    ws: Path, tmp_path: Path
+) -> None:
+    good = planted(tmp_path / "tools")
+    found = Programs(on(ws / "bin", good.parent, ws), (str(ws),))
+
+    assert found.path.split(":")[0] == str(good.parent)
+    assert str(ws) not in found.path
+
+
+def test_nothing_is_started_by_its_name_alone() -> None:
+    with pytest.raises(ValueError, match="'true' is no absolute path"):
+        programs.start(["true"])
+
+
+def test_a_program_that_computes_for_ever_is_ended_by_the_kernel() -> None:
+    process = programs.start([sys.executable, "-c", "while True: pass"])
+    programs.bound(process.pid, 1)
+
+    assert process.wait(30) < 0
+
+
+def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(programs.Late):
+        programs.run(["/bin/sh", "-c", "exec sleep 60"], 0.05)
+
+
+def test_a_run_reads_nothing_and_keeps_what_is_printed() -> None:
+    done = programs.run(["/bin/sh", "-c", "cat; echo out; echo err >&2; exit 3"], 20)
+
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", ["doctor --offline", "tour", "-p hello --script {script}"]
+)
+def test_no_program_of_the_workspace_runs_on_the_host(
+    ws: Path, tmp_path: Path, command: str
+) -> None:
+    """A repository that brings its own bwrap, git and rg, with its `.venv` activated."""
+    for name in ("bwrap", "git", "rg", "less", "uv", "pip", "bash", "sh", "python3"):
+        program = planted(ws / ".venv/bin", name)
+        program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\nexit 1\n")
+    script = tmp_path / "script"
+    calls = '{"calls":[{"tool":"bash","arguments":{"command":"ls"}}]}'
+    script.write_text(calls + '\n{"text":"done"}\n')
+    words = command.format(script=script).split()
+    environ = {
+        **os.environ,
+        "PATH": f"{ws}/.venv/bin:{os.environ['PATH']}",
+        "VIRTUAL_ENV": f"{ws}/.venv",
+        "REFOLD_HOME": str(tmp_path / "home"),
+    }
+
+    refold = Path(sys.executable).parent / "refold"
+    subprocess.run(
+        [refold, *words], cwd=ws, env=environ, stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert [path.name for path in tmp_path.glob("ran-*")] == []
