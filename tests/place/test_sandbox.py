@@ -204,6 +204,24 @@ def test_our_own_files_and_what_a_rule_forbids_are_never_read(
     assert moved.splitlines()[-1] == "1"
 
 
+@pytest.mark.parametrize("name", ["private", "private/deep", "private/deep/key"])
+def test_what_nobody_may_read_outside_the_workspace_cannot_be_opened(
+    tmp_path: Path, home: Path, name: str
+) -> None:
+    needs_bubblewrap()
+    key = home / "private/deep/key"
+    key.parent.mkdir(parents=True)
+    key.write_text("s3cret")
+    (tmp_path / "ws").mkdir()
+
+    with walled(tmp_path / "ws", unread=lambda: [str(home / name)]) as ws:
+        found = [
+            ws.run(f"cat {key}; grep -r s3c {home}", writes=w).text for w in (False, True)
+        ]
+
+    assert all("s3cret" not in text for text in found)
+
+
 def test_a_folder_that_nobody_may_read_may_hold_what_is_guarded_besides(
     tmp_path: Path,
 ) -> None:

@@ -17,7 +17,7 @@ from refold.config.paths import Paths, home
 from refold.config.rules import rules_of
 from refold.config.settings import Settings
 from refold.errors import BadInput
-from refold.permissions.decide import readable, unreadable
+from refold.permissions.decide import readable, unreadable, unreadable_as_a_whole
 from refold.permissions.facts import Facts
 from refold.permissions.families import is_about, is_elsewhere, reads
 from refold.permissions.rules import Rule
@@ -169,14 +169,16 @@ class Workspace:
         return _unshown(real, self.rules, self._facts)
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
-        """Every file in the workspace that no command may read, as it is now."""
+        """What no command may read, as it is now: in the workspace every file, elsewhere
+        what the rules name literally."""
+        elsewhere = filter(self._facts.outside, unreadable_as_a_whole(rules, self._facts))
         found = [
             path
             for root in self._where.real
             for path in _files(root)
             if unreadable(path, rules, self._facts)
         ]
-        return (*found, *(self._main._all_unread(rules) if self._main else ()))
+        return (*found, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
 
 
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:

@@ -9,8 +9,9 @@ business; that a command is kept to its confines, the place's.
 from collections.abc import Sequence
 
 from refold.permissions.facts import Decision, Facts, Target, Touch
-from refold.permissions.families import CODE, COMMANDS
+from refold.permissions.families import CODE, COMMANDS, reads
 from refold.permissions.matching import LEAVE_PLAN, allowing, forbidding, may_read
+from refold.permissions.paths import whole
 from refold.permissions.protected import protected
 from refold.permissions.rules import Rule
 from refold.values.confines import Confines
@@ -51,6 +52,16 @@ def unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
     found = Touch("read_file", Effect.LOOK, files=(Target(real, real),))
     decision = forbidding(found, "deny", rules, facts)
     return decision.reason if decision else ""
+
+
+def unreadable_as_a_whole(rules: Sequence[Rule], facts: Facts) -> set[str]:
+    """Files and folders, anywhere on the disk, that deny rules on reading name literally."""
+    return {
+        path
+        for rule in rules
+        if rule.verdict == "deny" and rule.pattern and reads(rule.tool)
+        for path in whole(rule.pattern, facts)
+    }
 
 
 def _planning(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:

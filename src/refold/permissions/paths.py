@@ -18,6 +18,7 @@ from refold.permissions.shell.meeting import Held, meets
 from refold.permissions.shell.words import MARKS, blurred
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
+_UNSURE = re.compile(r"[*?]")
 _MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -40,6 +41,14 @@ def forbids(pattern: str, path: str, facts: Facts) -> Held:
         elif meets(_tokens(start + "/" + rest), blurred(path.casefold())):
             found = "maybe"
     return found
+
+
+def whole(pattern: str, facts: Facts) -> Iterator[str]:
+    """The file or folder that a forbidding pattern covers as a whole, if it names one."""
+    for start, rest in _anywhere(pattern, facts):
+        literal = rest.removesuffix("**").rstrip("/") if rest.endswith("/**") else rest
+        if literal and not _UNSURE.search(literal):
+            yield facts.follow(f"{start}/{literal}")
 
 
 def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:

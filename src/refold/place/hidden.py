@@ -18,10 +18,22 @@ _KEYS = """
     .terraform.d/credentials.tfrc.json
     .vault-token .pgpass .my.cnf .password-store .config/refold .config/anthropic
     .config/openai .local/share/keyrings .mozilla .config/google-chrome .config/chromium
+    .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera .config/Slack
+    .config/discord .config/Signal .config/github-copilot .config/composer/auth.json
+    .composer/auth.json .config/NuGet .nuget/NuGet/NuGet.Config .config/doctl .config/fly
+    .config/heroku .config/netlify .config/configstore .config/sops .config/age .config/glab-cli
+    .cache/huggingface/token .cache/huggingface/stored_tokens .huggingface/token .kaggle
+    .m2/settings.xml .m2/settings-security.xml .gradle/gradle.properties .bundle/config
+    .wrangler .oci .bluemix .databrickscfg .snowflake .dbt/profiles.yml .boto .s3cfg .fly
+    .bitcoin .ethereum .electrum .config/solana .local/share/kwalletd .config/Bitwarden
     .thunderbird .bash_history .zsh_history .python_history
 """
 # Other agents keep keys and talks here: no command of ours needs them.
-_AGENTS = ".claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json"
+_AGENTS = """
+    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json
+    .local/share/opencode/auth.json .config/goose/secrets.yaml .continue/config.yaml
+    .aider.conf.yml .qwen/oauth_creds.json .config/io.datasette.llm/keys.json
+"""
 _SOCKETS = "/proc/net/unix"
 # Below /run, and needed by everybody: names to addresses, and where some keep programs.
 _SEEN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers")

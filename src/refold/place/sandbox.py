@@ -136,7 +136,7 @@ class Sandbox:
         walls = self._walls(cwd, before, confines.opened, writes=writes, network=network)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         denied = tuple(path for path in named if os.path.exists(path))
-        walls = replace(walls, seen=(*walls.seen, *seen), denied=denied)
+        walls = _without(denied, replace(walls, seen=(*walls.seen, *seen)))
         return Held(
             words=self._words(walls, status),
             environ=self._environ(),
@@ -280,6 +280,7 @@ class Sandbox:
         return [(path, goal.replace(private, "/tmp", 1)) for path, goal in found]
 
 
+_OURS = frozenset(("/", "/dev", "/proc", *bubblewrap.ELSEWHERE))
 _DEVICES = (
     "/dev/null",
     "/dev/zero",
@@ -344,6 +345,25 @@ def _linked(roots: Sequence[str]) -> list[str]:
             if directory and os.path.realpath(os.fsdecode(file.read().strip())) == git:
                 found.append(common_of(directory))
     return found
+
+
+def _without(denied: Sequence[str], walls: Walls) -> Walls:
+    """Folders outside the roots are covered, so that what must be seen in them still is.
+
+    What a command gets of its own (/tmp, /proc) is not the machine's, and stays.
+    """
+    away = [p for p in denied if os.path.isdir(p) and not _is_in_roots(p, walls)]
+    return replace(
+        walls,
+        covered=tuple(
+            dict.fromkeys((*walls.covered, *(p for p in away if p not in _OURS)))
+        ),
+        denied=tuple(path for path in denied if path not in away),
+    )
+
+
+def _is_in_roots(path: str, walls: Walls) -> bool:
+    return any(below(path, root) for root in walls.roots)
 
 
 def _at_home(path: str, home: str) -> str:
