@@ -89,8 +89,8 @@ def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
         "deep/er/.mcp.json",
     ]
     assert sorted(os.listdir(ws.root)) == ["deep", "kept"]
-    goals = " ".join(goal for path, goal in found.taken if path.endswith("/.env"))
-    assert ws.run(f"cat {goals}").text == "x\n"
+    goals = [Path(goal) for path, goal in found.taken if path.endswith("/.env")]
+    assert [goal.read_text() for goal in goals] == ["x\n"]
 
 
 def test_what_a_person_saw_named_can_be_written(ws: Walled) -> None:

@@ -194,7 +194,7 @@ def test_it_holds_for_somebody_who_is_not_root(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.stdout.splitlines() == [
-        "['.env', 'a'] ['ws']", "as it was ['.vscode']", "True True",
+        "['.env', 'a'] ['ws', 'ws-quarantine']", "as it was ['.vscode']", "True True",
     ], done.stderr  # fmt: skip
 
 

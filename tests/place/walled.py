@@ -52,6 +52,7 @@ def walled(
     **wish: object,
 ) -> Generator[Walled]:
     root.mkdir(exist_ok=True)
+    wish = {"quarantine": str(root.resolve()) + "-quarantine", **wish}
     wanted = Wish(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
     sandbox = find(os.environ if environ is None else environ, wanted)
     found = Walled(root.resolve(), sandbox, limits or Limits())

@@ -153,6 +153,7 @@ class Workspace:
             writable=writable,
             own=self._own,
             shared=self._shared,
+            quarantine=os.path.realpath(self._paths.data / "quarantine"),
             unread=partial(self._all_unread, self.rules) if hides else tuple,
         )
 

@@ -6,7 +6,8 @@ What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
 """
 
 import os
-from collections.abc import Iterator, Sequence, Set
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -23,7 +24,10 @@ _MOST_GUARDS = 400  # more are not mounted: starting would take too long
 
 ELSEWHERE = ("/tmp", "/var/tmp", "/run")  # not those of the machine
 
-_Mount: TypeAlias = tuple[int, int, *tuple[str, ...]]
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes blanks
+_PIN, _SHUT, _COVER = 2, 3, 4  # the turns of mounts of the same depth
+
+_Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
 
 
 class Walls(Struct, frozen=True, kw_only=True):
@@ -63,6 +67,80 @@ def arguments(walls: Walls, bwrap: str, status: int) -> list[str]:
     return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
 
 
+def misplaced(walls: Walls, first: int) -> str:
+    """What of the walls does not stand where it should; "" if all does.
+
+    bubblewrap mounts by path, and another program may have put a link in the way since the
+    path was found. `first` is a process inside that waits. See proc_pid_mountinfo(5).
+    """
+    try:
+        mounts = _mounted(first)
+        where = os.readlink(f"/proc/{first}/cwd")
+    except OSError:
+        return ""  # it has ended: what it printed says why
+    if where != walls.cwd:
+        return _MOVED
+    free = {"/tmp", "/var/tmp", "/run", *walls.open, *walls.covered}
+    covers = {*walls.covered, *walls.hidden, *walls.unread, *walls.denied}
+    for _, turn, word, *rest in _mounts(walls):
+        path = rest[-1]
+        if word in ("--bind", "--bind-try"):
+            free.add(path)
+        if turn in (_PIN, _SHUT) and not any(below(path, each) for each in covers):
+            stands = _stands(path, word, mounts)
+        else:
+            stands = turn != _COVER or path in mounts
+        if not stands:
+            return _MOVED
+    for path, mount in mounts.items():
+        shown = any(below(path, place) for place in (*walls.open, "/dev", "/proc"))
+        if mount.writable and path not in free and not shown:
+            return _MOVED
+    return ""
+
+
+_MOVED = "what lies in the workspace was renamed meanwhile"
+
+
+class _Mounted(Struct, frozen=True):
+    device: str
+    inside: str  # the path on that device of what is mounted
+    writable: bool
+
+
+def _mounted(pid: int) -> dict[str, _Mounted]:
+    """By where it is mounted; of several in one place the last."""
+    found = dict[str, _Mounted]()
+    with open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            _, _, device, inside, path, options, *_ = line.split(" ")
+            writable = "rw" in options.split(",")
+            found[_plain(path)] = _Mounted(device, _plain(inside), writable)
+    return found
+
+
+def _stands(path: str, word: str, mounts: Mapping[str, _Mounted]) -> bool:
+    """Is this mounted here, and is it what lies here on the disk?"""
+    mount = mounts.get(path)
+    if mount is None:
+        return not os.path.lexists(path)
+    around: str = next(p for p in _above(path) if p in mounts)
+    base = mounts[around]
+    inside = os.path.normpath(os.path.join(base.inside, os.path.relpath(path, around)))
+    same = (mount.device, mount.inside) == (base.device, inside)
+    return same and mount.writable == word.startswith("--bind")
+
+
+def _above(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
+
+
+def _plain(path: str) -> str:
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), path)
+
+
 def tmp(private: str) -> str:
     """What a command sees as /tmp."""
     return os.path.join(private, "tmp")
@@ -95,9 +173,9 @@ def _mounts(walls: Walls) -> Iterator[_Mount]:
     shut = [path for path in walls.shut if not _is_in(path, unread)]
     still = _still(walls, unread.union(shut, walls.covered, ELSEWHERE))
     for path in (*_pins(shut, walls)[:_MOST_GUARDS], *_pins(still, walls)[:_MOST_GUARDS]):
-        yield _depth(path), 2, "--bind-try", path, path
+        yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut[:_MOST_GUARDS]:
-        yield _depth(path), 3, "--ro-bind-try", path, path
+        yield _depth(path), _SHUT, "--ro-bind-try", path, path
 
 
 def _covers(walls: Walls) -> Iterator[_Mount]:
@@ -113,13 +191,13 @@ def _covers(walls: Walls) -> Iterator[_Mount]:
             room = any(other.startswith(path + "/") for other in shown)
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
             # A guarded directory may be one to be covered: covering it is the more.
-            yield _depth(path), 4, *words
+            yield _depth(path), _COVER, words[0], *words[1:]
     unread = dict.fromkeys((*walls.unread, *walls.denied))
     for blank, paths in ((nothing, walls.hidden), ("/dev/null", unread)):
         for path in paths:
             if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
                 cover = empty if os.path.isdir(path) else blank
-                yield _depth(path), 4, "--ro-bind", cover, path
+                yield _depth(path), _COVER, "--ro-bind", cover, path
 
 
 def _is_in(path: str, covered: Set[str]) -> bool:

@@ -23,7 +23,7 @@ from refold.place.starting import Order
 from refold.place.supervise import Supervisor
 from refold.values.confines import Confines
 
-_TRIES = 2  # what is to be hidden may go away while a sandbox is set up
+_TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
 
 
 class ShellCommands:
@@ -90,6 +90,8 @@ class ShellCommands:
             with anyio.CancelScope(shield=True):
                 running.stop()
                 await _until_over(running)
+                if running.unsettled:
+                    await anyio.to_thread.run_sync(running.settle)
             running.close()
         return running.finished(), running.broken
 

@@ -7,9 +7,10 @@ from what is found is the sandbox's business, what they made all the same is `ta
 """
 
 import os
+import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ _PACKAGES = {
     ".ruff_cache",
 }  # fmt: skip
 _IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
-_POINTER = b"gitdir:"
+_POINTER = "gitdir:"
 _LONGEST = 4096  # bytes of a file that only points somewhere
 
 
@@ -36,6 +37,14 @@ class Found(Struct, frozen=True):
     paths: frozenset[str] = frozenset()
     links: dict[str, str] = {}
     repositories: dict[str, str] = {}
+
+    def only(self, paths: Set[str]) -> "Found":
+        """The same, without what came up since `paths` was found."""
+        return Found(
+            self.paths & paths,
+            {path: said for path, said in self.links.items() if path in paths},
+            self.repositories,
+        )
 
     @property
     def keys(self) -> frozenset[str]:
@@ -128,24 +137,65 @@ def repository_of(path: str) -> list[str]:
 
 def common_of(directory: str) -> str:
     """The repository itself, where `directory` is that of a linked worktree."""
+    named = start_of(os.path.join(directory, "commondir"))
+    return os.path.realpath(os.path.join(directory, named)) if named else directory
+
+
+def worktree_of(root: str) -> str:
+    """The repository that `root` is a linked worktree of, as that repository says; else "".
+
+    What lies in the worktree alone proves nothing: whoever made its files could name any
+    directory. The repository must list it, where only its owner can write.
+    """
+    git = os.path.join(root, ".git")
+    directory = pointed_to(git) if os.path.isfile(git) else ""
+    above, _ = os.path.split(directory)
+    common = os.path.dirname(above)
+    if not directory or os.path.basename(above) != "worktrees":
+        return ""
+    listed = start_of(os.path.join(directory, "gitdir"))
+    if not listed or os.path.realpath(listed) != git or common_of(directory) != common:
+        return ""
+    return common if _is_repository(common) else ""
+
+
+def _is_repository(directory: str) -> bool:
+    """One of the person's own: made of directories and files, not of links."""
     try:
-        with open(os.path.join(directory, "commondir"), "rb") as file:
-            named = os.fsdecode(file.read(_LONGEST).strip())
+        parts = [os.lstat(os.path.join(directory, n)) for n in ("", "objects", "refs")]
+        head = os.lstat(os.path.join(directory, "HEAD"))
     except OSError:
-        return directory
-    return os.path.realpath(os.path.join(directory, named))
+        return False
+    mine = all(each.st_uid == os.geteuid() for each in (*parts, head))
+    return (
+        mine and all(stat.S_ISDIR(p.st_mode) for p in parts) and stat.S_ISREG(head.st_mode)
+    )
+
+
+def start_of(path: str) -> str:
+    """The beginning of a small regular file, stripped; "" where there is none.
+
+    A pipe is not waited for.
+    """
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return os.fsdecode(file.read(_LONGEST).strip())
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def pointed_to(path: str) -> str:
     """The directory that a `.git` file names; "" if it names none."""
-    try:
-        with open(path, "rb") as file:
-            said = file.read(_LONGEST).strip()
-    except OSError:
-        return ""
+    said = start_of(path)
     if not said.startswith(_POINTER):
         return ""
-    named = os.fsdecode(said.removeprefix(_POINTER).strip())
+    named = said.removeprefix(_POINTER).strip()
     return os.path.realpath(os.path.join(os.path.dirname(path), named))
 
 

@@ -22,7 +22,7 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.place import bubblewrap, hidden, landlock, seatbelt
 from refold.place.bubblewrap import Walls
-from refold.place.guards import Found, Guards, common_of, pointed_to
+from refold.place.guards import Found, Guards, worktree_of
 from refold.place.landlock import GivenUp
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
@@ -51,7 +51,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What the settings and the session want. Roots are absolute, links followed.
 
     `writable` are more directories; they may begin with `~`. `own` are directories of
-    ours, which no command sees, but for what is in `shared`; `unread` gives the paths that
+    ours, which no command sees, but for what is in `shared`; `quarantine` is one in them, for
+    what commands made under a guarded name; `unread` gives the paths that
     no command may read, each time anew.
     """
 
@@ -62,6 +63,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     unread: Callable[[], Sequence[str]] = nothing
+    quarantine: str = ""
 
 
 class Held(Struct, frozen=True):
@@ -71,6 +73,7 @@ class Held(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     rights: GivenUp | None = None  # to be given up before it is started
     after: Callable[[], list[tuple[str, str]]] = list
+    walls: Walls | None = None  # that must stand before its first word runs
     own_space: bool = False  # its processes end with the first
     offline: bool = False
     looking: bool = False
@@ -91,9 +94,10 @@ class Sandbox:
         self._programs = Programs(environ, (*wish.roots, *self._writable))
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
+        self._writers, self._settled = 0, Found()
         self._tried: tuple[Kind, str] | None = None
         self._trying = Lock()
-        self._repositories = _linked(wish.roots)
+        self._repositories = [p for p in map(worktree_of, wish.roots) if p]
 
     def begin(self) -> None:
         """Try in a thread what there is. Whoever needs the answer waits until it is in."""
@@ -133,7 +137,8 @@ class Sandbox:
             self._opened.update(confines.opened)
             bubblewrap.prepare(self._private)
         before = self._guards.found()
-        walls = self._walls(cwd, before, confines.opened, writes=writes, network=network)
+        still = self._begin(before, writes=writes)
+        walls = self._walls(cwd, still, confines.opened, writes=writes, network=network)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         denied = tuple(path for path in named if os.path.exists(path))
         walls = _without(denied, replace(walls, seen=(*walls.seen, *seen)))
@@ -142,10 +147,25 @@ class Sandbox:
             environ=self._environ(),
             rights=self._rights(walls),
             after=lambda: self._afterwards(before) if writes else [],
+            walls=walls if self.kind == "bubblewrap" else None,
             own_space=self.kind == "bubblewrap",
             offline=not network,
             looking=not writes,
         )
+
+    def _begin(self, found: Found, *, writes: bool) -> Found:
+        """What can be mounted without a race.
+
+        While a command writes, it may rename what it made since it began, but not what was
+        there then: where something is mounted nothing is renamed. So guards that came up
+        since are not mounted for others; whoever made them can write them anyway, and they
+        are taken away in the end.
+        """
+        with self._lock:
+            if not self._writers:
+                self._settled = found
+            self._writers += writes
+            return found.only(self._settled.paths)
 
     def close(self) -> None:
         if "_private" in self.__dict__:
@@ -269,15 +289,11 @@ class Sandbox:
         return places
 
     def _afterwards(self, before: Found) -> list[tuple[str, str]]:
-        private = bubblewrap.tmp(self._private)
-        after, where = self._guards.found(), os.path.join(private, "taken")
         with self._lock:
+            self._writers -= 1
             opened = frozenset(self._opened)
-        found = take_away(before, after, self.wish.roots, opened, where)
-        if self.kind != "bubblewrap":
-            return found
-        # As a command sees it.
-        return [(path, goal.replace(private, "/tmp", 1)) for path, goal in found]
+        roots = (*self.wish.roots, *self._repositories)
+        return take_away(before, self._guards.found(), roots, opened, self.wish.quarantine)
 
 
 _OURS = frozenset(("/", "/dev", "/proc", *bubblewrap.ELSEWHERE))
@@ -330,21 +346,6 @@ def _still_shut(
         if not any(below(one, path) or below(path, one) for one in opened)
         and os.path.exists(path)
     }
-
-
-def _linked(roots: Sequence[str]) -> list[str]:
-    """Repositories that roots are linked worktrees of: git must write there.
-
-    They have to name the root themselves: nobody but git could do that from inside.
-    """
-    found = list[str]()
-    for root in roots:
-        git = os.path.join(root, ".git")
-        directory = pointed_to(git) if os.path.isfile(git) else ""
-        with suppress(OSError), open(os.path.join(directory, "gitdir"), "rb") as file:
-            if directory and os.path.realpath(os.fsdecode(file.read().strip())) == git:
-                found.append(common_of(directory))
-    return found
 
 
 def _without(denied: Sequence[str], walls: Walls) -> Walls:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.bubblewrap import failed
+from refold.place.bubblewrap import failed, misplaced
 from refold.place.limits import Limits, set_first
 from refold.place.names import escaped
 from refold.place.port import NOTHING_MORE, Given
@@ -34,6 +34,7 @@ _ALONE = 'exec /bin/bash --noprofile --norc -c "$1"'
 # The space of processes ends with its first one, and so would what still prints.
 _FIRST_OF_ALL = """
 exec 3>&2 2>/dev/null
+echo >&{ready}; read -r -n 1 <&{go} || exit 1; exec {ready}>&- {go}<&-
 /bin/bash --noprofile --norc -c "$1" 2>&3 3>&-
 code=$? n=0
 while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 20 ]; do n=$((n+1)); sleep 0.01; done
@@ -50,9 +51,12 @@ class Call(Struct, frozen=True):
     held: Held
     news: int  # the descriptor that news of bubblewrap come out of
     first: int = 0
+    problem: str = ""  # why its walls do not stand; then nothing of it has run
 
     def broken(self, printed: bytes) -> str:
         """Why the sandbox could not be set up; "" if it was."""
+        if self.problem:
+            return self.problem
         if self.held.own_space:
             with suppress(OSError):
                 return failed(os.read(self.news, 65536), printed)
@@ -69,10 +73,14 @@ class Order(Struct, frozen=True):
     given: Given = NOTHING_MORE
 
 
-def shell(order: Order, held: Held, limits: Limits, queues: int) -> tuple[str, ...]:
-    """The shell that sets limits and then gives the line to bash."""
+def shell(
+    order: Order, held: Held, limits: Limits, queues: int, gate: tuple[int, int] = (1, 0)
+) -> tuple[str, ...]:
+    """The shell that sets limits, waits at the gate, and then gives the line to bash."""
     first = set_first(limits, queues, own_users=held.own_space and os.geteuid() != 0)
-    body = _FIRST_OF_ALL if held.own_space else _ALONE
+    ready, go = gate
+    waiting = _FIRST_OF_ALL.replace("{ready}", str(ready)).replace("{go}", str(go))
+    body = waiting if held.own_space else _ALONE
     return (*_BASH, first + body, "bash", order.command)
 
 
@@ -84,25 +92,45 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
     mark = new_mark(os.environ.get(NAME, ""))
     news, told = ends
     reading = writing = -1
+    gate = [-1, -1, -1, -1]  # ready: ours, its; go: its, ours
     try:
         reading, writing = pipe()
+        if held.own_space:
+            gate = [*os.pipe(), *os.pipe()]
         process = programs.start(
-            (*held.words, *shell(order, held, limits, mark.queues)),
+            (*held.words, *shell(order, held, limits, mark.queues, (gate[1], gate[2]))),
             cwd="/" if held.own_space else order.cwd,
             env={**order.environ, **held.environ, NAME: mark.token},
             stdin=subprocess.DEVNULL if order.given.stdin is None else order.given.stdin,
             stdout=writing,
             stderr=writing,
             start_new_session=True,
-            pass_fds=(told,) if held.own_space else (),
+            pass_fds=(told, gate[1], gate[2]) if held.own_space else (),
         )
     except (OSError, ValueError) as error:
-        close(reading, news)
+        close(reading, news, gate[0], gate[3])
         raise cannot(order.cwd, error) from error
     finally:
-        close(writing, told)
-    first = _first(news) if held.own_space else 0
-    return Call(process, reading, mark, held, news, first)
+        close(writing, told, gate[1], gate[2])
+    try:
+        first = _first(news) if held.own_space else 0
+        problem = _let_go(held, first, gate[0], gate[3]) if first else ""
+    finally:
+        close(gate[0], gate[3])
+    return Call(process, reading, mark, held, news, first, problem)
+
+
+def _let_go(held: Held, first: int, ready: int, go: int) -> str:
+    """Let the command run when its walls stand as they should. Else why they do not."""
+    waiting = select.poll()
+    waiting.register(ready, select.POLLIN)
+    if not waiting.poll(_PATIENCE * 1000) or not os.read(ready, 1):
+        return ""  # it has ended: bubblewrap says why
+    if held.walls is not None and (problem := misplaced(held.walls, first)):
+        return problem
+    with suppress(BrokenPipeError):
+        os.write(go, b"!")
+    return ""
 
 
 def close(*descriptors: int) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
+from msgspec.structs import replace
+
 from refold.errors import ToolFailed
 from refold.groups import lives, signal_group
 from refold.place.landlock import GivenUp, give_up
@@ -54,6 +56,7 @@ class Supervisor:
         self.over, self.broken = False, ""
         self._finished: Finished | None = None
         self._error: BaseException | None = None
+        self._after: Callable[[], list[tuple[str, str]]] | None = None
         self.news, self._tell_news = _wake_up()
         self._stop, self._tell_stop = _wake_up()
 
@@ -76,6 +79,17 @@ class Supervisor:
                     self._used(seconds)
                 case _:
                     pass
+
+    @property
+    def unsettled(self) -> bool:
+        """Must `settle` be called, when it is over?"""
+        return self._after is not None
+
+    def settle(self) -> None:
+        """Do in another thread what this one has given up the rights for."""
+        taken = self._after() if self._after else []
+        if self._finished:
+            self._finished = replace(self._finished, taken=tuple(taken))
 
     def finished(self) -> Finished:
         """How it ended. Raises what the thread raised."""
@@ -101,10 +115,13 @@ class Supervisor:
         ended, why = False, ""
         taken = list[tuple[str, str]]()
         try:
-            ended, why = self._until_ended(watch, output)
+            ended, why = (True, "") if call.problem else self._until_ended(watch, output)
         finally:
             watch.end(kindly=not why)
-            taken = call.held.after()
+            if _restricted(call.held):
+                self._after = call.held.after
+            else:
+                taken = call.held.after()
             output.close()
             self.broken = call.broken(output.printed.start) if ended else ""
             watch.close()
@@ -127,14 +144,20 @@ class Supervisor:
             ends = os.pipe()
         except OSError as error:
             raise cannot(self._order.cwd, error) from error
+        held = Held()
         try:
             held = self._walls(ends[1])
             if held.rights:
                 _give_up(held.rights)
         except BaseException:
             close(*ends)
+            held.after()
             raise
-        return start(self._order, held, self._limits, ends)
+        try:
+            return start(self._order, held, self._limits, ends)
+        except BaseException:
+            held.after()
+            raise
 
     def _until_ended(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
         """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""
@@ -282,6 +305,10 @@ def _readable(number: int, milliseconds: int | None = None) -> bool:
     ready = select.poll()
     ready.register(number, select.POLLIN)
     return bool(ready.poll(milliseconds))
+
+
+def _restricted(held: Held) -> bool:
+    return held.rights is not None and held.rights.writable is not None
 
 
 def _give_up(rights: GivenUp) -> None:

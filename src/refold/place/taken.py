@@ -2,16 +2,21 @@
 
 What was there before cannot be changed by a sandboxed command; what was not there can
 be made, and would work for the next program that looks. It is moved, not lost. A new
-repository is left alone where there is nothing in it that git would run.
+repository is left alone where there is nothing in it that git would run. Only what lies
+beneath the directories that the command could write is moved, by descriptors: a link that
+is put in the way meanwhile leads nowhere. It goes to a directory of ours, or, where that is
+on another disk, stays beside under a name that nothing looks for.
 """
 
 import os
 import re
-import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from refold.place.guards import Found, pointed_to
+from refold.place.beneath import FOLDER, beneath
+from refold.place.guards import Found, pointed_to, start_of
+from refold.values.below import below
 
 # What `git init`, `git clone`, `git remote` and `git submodule` write. Nothing runs by it.
 _SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
@@ -22,20 +27,20 @@ _CORE = {
 _OF_REMOTES = re.compile(r"\.(?:receivepack|uploadpack|vcs|update)$")
 _EXT = re.compile(r"=\s*\"?\s*(?:ext|[\w+.-]*)::", re.IGNORECASE)
 _LONGEST = 256 * 1024  # bytes
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def take_away(
     before: Found, after: Found, roots: Sequence[str], opened: Iterable[str], where: str
 ) -> list[tuple[str, str]]:
-    """Move what came up to below `where`. Gives each path and its new one."""
+    """Move what came up beneath `roots` to below `where`. Gives each path and its new one."""
     free = set(opened)
     moved = list[tuple[str, str]]()
     for path in sorted(_made(before, after, roots)):
-        if path not in free and os.path.lexists(path):
-            moved.append((path, _move(path, where)))
-            if path in before.links:
-                with suppress(OSError):
-                    os.symlink(before.links[path], path)
+        root = next((r for r in roots if path != r and below(path, r)), "")
+        if root and path not in free:
+            with suppress(OSError):  # gone, or a link is in the way: then it is not there
+                moved.append((path, _move(path, root, where, before.links.get(path))))
     return moved
 
 
@@ -68,10 +73,11 @@ def _in_repository(path: str, directory: str) -> Iterator[str]:
 def harmless(config: str) -> bool:
     """Is there nothing in a file of git's settings by which git would run a program?"""
     try:
-        if os.path.islink(config) or os.path.getsize(config) > _LONGEST:
+        found = os.lstat(config)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
             return False
-        with open(config, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
+        with open(os.open(config, _PLAIN), encoding="utf-8", errors="replace") as file:
+            lines = file.read(_LONGEST + 1).splitlines()
     except OSError:
         return False
     section = ""
@@ -100,12 +106,12 @@ def _harmless_line(section: str, line: str) -> bool:
 def _worktree(path: str, directory: str) -> bool:
     """Does this directory of a linked worktree belong to the repository it lies in?"""
     above, name = os.path.split(os.path.dirname(directory))
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            said = file.read(4096).strip()
-    except OSError:
-        return False
-    return name == "worktrees" and os.path.realpath(os.path.join(directory, said)) == above
+    said = start_of(path)
+    return (
+        bool(said)
+        and name == "worktrees"
+        and os.path.realpath(os.path.join(directory, said)) == above
+    )
 
 
 def _ours(path: str, roots: Sequence[str]) -> bool:
@@ -116,14 +122,28 @@ def _ours(path: str, roots: Sequence[str]) -> bool:
     return any(directory.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _move(path: str, where: str) -> str:
-    name = os.path.basename(path)
-    goal = os.path.join(where, f"{os.urandom(4).hex()}-{name}")
+def _move(path: str, root: str, where: str, link: str | None) -> str:
+    top = os.open(root, FOLDER)
     try:
-        os.makedirs(where, exist_ok=True)
-        shutil.move(path, goal)
-    except (OSError, shutil.Error):
-        # There is always room beside it, under a name that nobody looks for.
-        goal = os.path.join(os.path.dirname(path), f"taken-{os.urandom(4).hex()}")
-        os.rename(path, goal)
-    return goal
+        folder, name = os.path.split(os.path.relpath(path, root))
+        here = beneath(top, folder or ".", FOLDER)
+    finally:
+        os.close(top)
+    try:
+        goal = _moved(here, name, os.path.dirname(path), where)
+        if link is not None:
+            os.symlink(link, name, dir_fd=here)
+        return goal
+    finally:
+        os.close(here)
+
+
+def _moved(here: int, name: str, folder: str, where: str) -> str:
+    mark = os.urandom(4).hex()
+    with suppress(OSError):  # another disk, or none
+        os.makedirs(where, mode=0o700, exist_ok=True)
+        os.rename(name, goal := os.path.join(where, f"{mark}-{name}"), src_dir_fd=here)
+        return goal
+    # There is always room beside it.
+    os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
+    return os.path.join(folder, f"taken-{mark}")
