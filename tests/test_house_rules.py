@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 400  # raise it only with a decision record
-LONGEST_CLASS = 200
+LONGEST_CLASS = 250
 FRONT_DOOR = {
     "events",
     "Agent",

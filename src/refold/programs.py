@@ -25,7 +25,7 @@ from refold.values.below import below
 SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 _MOST_LINKS = 40  # as the kernel counts
 _OF_PEOPLE = 1000  # the first number that systems give to the groups of people
-_LONGEST = 600  # seconds that a bounded program may compute
+_LONGEST = 120  # seconds that a bounded program may compute
 
 Late = subprocess.TimeoutExpired
 
@@ -135,17 +135,18 @@ def start(argv: Sequence[str], **how: Unpack[Start]) -> "subprocess.Popen[bytes]
 
 
 def run(
-    argv: Sequence[str], seconds: float, **how: Unpack[Start]
+    argv: Sequence[str], seconds: float, *, memory: int = 0, **how: Unpack[Start]
 ) -> "subprocess.CompletedProcess[bytes]":
     """To its end, at most `seconds`; what it prints is kept. It reads nothing.
 
-    It computes no longer than that either if refold is killed meanwhile. Raises `OSError`,
+    It computes no longer than that either if refold is killed meanwhile, and has no more than
+    `memory` bytes to address, if that is given. Raises `OSError`,
     and `Late`.
     """
     pipe = subprocess.PIPE
     reading: Start = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, **how}
     with start(argv, **reading) as process:
-        bound(process.pid, int(seconds) + 1)
+        bound(process.pid, int(seconds) + 1, memory)
         try:
             out, err = process.communicate(timeout=seconds)
         except BaseException:
@@ -160,10 +161,12 @@ async def open_process(argv: Sequence[str], **how: Unpack[Start]) -> Process:
     return await anyio.open_process(_absolute(argv), **given)
 
 
-def bound(pid: int, seconds: int = _LONGEST) -> None:
+def bound(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
     """The kernel ends a process that computes longer, whatever becomes of us."""
     with suppress(OSError, ValueError, AttributeError):  # gone, or no Linux
         resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds))
+        if memory:
+            resource.prlimit(pid, resource.RLIMIT_AS, (memory, memory))
 
 
 def _absolute(argv: Sequence[str]) -> tuple[str, ...]:

@@ -38,3 +38,21 @@ def test_cutting_changes_nothing(parts: list[bytes], data: st.DataObject) -> Non
 
 def test_a_line_at_the_end_needs_no_line_end() -> None:
     assert all_of(Lines(), b'{"a":1}\n{"b"', b":2}") == [b'{"a":1}', b'{"b":2}']
+
+
+@pytest.mark.parametrize(
+    ("sent", "events"),
+    [
+        (b'data: {"a":1}\n\ndata: {"b":2}\n', [b'{"a":1}', b'{"b":2}']),
+        (b'data: {"a":1}\n\ndata: {"b":2}', [b'{"a":1}', b'{"b":2}']),
+        (b"data: [DONE]", [b"[DONE]"]),
+        (b'data: {"a":1}\n\ndata: {"b":', [b'{"a":1}']),
+        (b"data: \n", []),
+    ],
+)
+def test_a_last_event_without_its_empty_line_counts_if_it_is_whole(
+    sent: bytes, events: list[bytes]
+) -> None:
+    splitter = Events()
+
+    assert [*splitter.feed(sent), *splitter.end()] == events

@@ -335,3 +335,37 @@ def test_ignore_files_that_are_no_files_are_not_waited_for(place: Place) -> None
         assert anyio.run(place.use, list_files, {"path": path}).text
     if not place.commands.has("rg"):  # which waits for the pipe itself
         assert search(place, path="other", files_only=True)[:-1] == ["other/own.log"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*ay", "a" * 250),
+        ("**/a*/**/a*/**/a*/**/a*/**/y", "/".join(["a" * 20] * 100)),
+        ("{a,*a}" * 7 + "y", "a" * 200),
+        ("[!b]*" * 30 + "y", "a" * 250),
+    ],
+)
+def test_no_pattern_can_keep_us_busy(pattern: str, path: str) -> None:
+    assert matcher(pattern)(path) is False
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("**/a/**/b/**", ["a/b/c", "x/a/y/b/c/d"], ["a/b", "a/c", "b/a/b"]),
+        ("src/**/*.py", ["src/a.py", "src/b/c/a.py"], ["a.py", "src/a.pyc"]),
+        ("*a*ab", ["aab", "xaxxab", "aaab"], ["ab", "aabx"]),
+        ("x{a,b{c,d}}y", ["xay", "xbcy", "xbdy"], ["xy", "xby"]),
+        ("a[!b]c/d", ["axc/d"], ["a/c/d", "abc/d"]),
+    ],
+)
+def test_patterns_mean_what_they_say(pattern: str, yes: list[str], no: list[str]) -> None:
+    found = matcher(pattern)
+
+    assert ([p for p in yes if not found(p)], [p for p in no if found(p)]) == ([], [])
+
+
+def test_braces_that_stand_for_too_many_patterns_are_refused() -> None:
+    with pytest.raises(ToolFailed, match="stands for more than 256 patterns"):
+        matcher("{a,b}" * 12)

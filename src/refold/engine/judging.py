@@ -114,6 +114,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
         mine.writes and theirs.writes,
         mine.network and theirs.network,
         tuple(path for path in mine.opened if path in theirs.opened),
+        tuple(path for path in mine.seen if path in theirs.seen),
     )
     return replace(first, once=first.once or second.once, confines=both)
 

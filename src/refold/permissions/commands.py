@@ -36,6 +36,7 @@ class _Command(Struct, frozen=True):
     found: Running
     files: tuple[Named, ...]
     looked: tuple[Looked, ...]
+    granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
 
     @property
     def looks(self) -> bool:
@@ -83,7 +84,9 @@ def _learned(touch: Touch, rules: Sequence[Rule], facts: Facts) -> _Command:
     looked = survey(touch.subject, cwd, facts, free)
     if found.broken or found.hidden or not _agree(looked, read(touch.subject)):
         looked = ()
-    return _Command(touch, cwd, found, tuple(named(found, cwd, facts)), looked)
+    files = tuple(named(found, cwd, facts))
+    outside = (f.real for f in files if given and facts.outside(f.real) and free(f.real))
+    return _Command(touch, cwd, found, files, looked, tuple(dict.fromkeys(outside)))
 
 
 def _agree(looked: Sequence[Looked], script: Script) -> bool:
@@ -237,7 +240,7 @@ def _asked(command: _Command) -> Decision:
 def _confines(command: _Command, mode: Mode, facts: Facts) -> Confines:
     writing = not command.looks and mode != "plan"
     opened = _for_git(command, facts) if writing else ()
-    return Confines(writes=writing, network=command.touch.network, opened=opened)
+    return Confines(writing, command.touch.network, opened, command.granted)
 
 
 def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
@@ -254,4 +257,4 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
 
 def _joined(one: Confines, other: Confines) -> Confines:
     opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
-    return Confines(one.writes, one.network, opened)
+    return Confines(one.writes, one.network, opened, one.seen)

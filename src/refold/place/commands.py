@@ -14,6 +14,7 @@ from functools import partial
 import anyio
 
 from refold.errors import ToolFailed
+from refold.place.environment import LOOKING as LOOKING_GIT
 from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.names import escaped
@@ -40,7 +41,7 @@ class ShellCommands:
     ) -> None:
         given = os.environ if ours is None else ours
         roots = sandbox.wish.roots if sandbox else ()
-        self._looking = environment(given, roots)
+        self._looking = environment(given, roots) | LOOKING_GIT
         self._environment = environment(given)
         self._sandbox, self._limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = nothing

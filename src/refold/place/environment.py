@@ -55,6 +55,21 @@ _NOBODY_THERE = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
+# For commands that look, which run unasked: git starts nothing that a repository names.
+LOOKING = {
+    "GIT_CONFIG_COUNT": "6",
+    **{
+        f"GIT_CONFIG_{part}_{n}": word
+        for n, setting in enumerate((
+            ("core.fsmonitor", "false"), ("core.hooksPath", "/dev/null"),
+            ("core.pager", "cat"), ("log.showSignature", "false"),
+            ("safe.directory", "*"), ("safe.bareRepository", "explicit"),
+        ))
+        for part, word in zip(("KEY", "VALUE"), setting, strict=True)
+    },
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+}  # fmt: skip
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

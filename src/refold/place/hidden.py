@@ -6,6 +6,7 @@ Only which paths these are. How they are kept from it is the sandbox's business.
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from refold.values.below import below
 
@@ -34,6 +35,20 @@ _AGENTS = """
     .local/share/opencode/auth.json .config/goose/secrets.yaml .continue/config.yaml
     .aider.conf.yml .qwen/oauth_creds.json .config/io.datasette.llm/keys.json
 """
+_SYSTEM = """
+    bin boot dev etc gnu lib lib32 lib64 libx32 nix opt proc run sbin snap sys tmp usr var
+"""
+_SECRETS = """
+    /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d
+    /etc/ssl/private /etc/krb5.keytab /etc/wireguard /etc/NetworkManager/system-connections
+    /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
+    /var/log /var/mail /var/spool /var/backups /var/www
+"""
+_TOOLS = """
+    .pyenv .rbenv .nvm .volta .asdf .rustup .cargo/bin .deno/bin .bun/bin go/bin .sdkman
+    .local/bin .local/lib .local/share/uv .local/share/pipx .local/share/mise
+    .local/share/pnpm miniconda3 anaconda3 miniforge3 .nix-profile .ghcup/bin .juliaup
+"""
 _SOCKETS = "/proc/net/unix"
 # Below /run, and needed by everybody: names to addresses, and where some keep programs.
 _SEEN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers")
@@ -46,6 +61,38 @@ def keys(home: str) -> list[str]:
 
 def agents(home: str) -> list[str]:
     return _existing(os.path.join(home, name) for name in _AGENTS.split()) if home else []
+
+
+def elsewhere(home: str) -> list[str]:
+    """Homes, other disks, and what else lies beside the directories of the system."""
+    with suppress(OSError), os.scandir("/") as entries:
+        found = [e.path for e in entries if e.is_dir(follow_symlinks=False)]
+        beside = [path for path in found if path[1:] not in _SYSTEM.split()]
+        return _existing([*beside, *([home] if home and home != "/" else [])])
+    return []
+
+
+def of_the_system() -> list[str]:
+    """What only its owner should see, which may be us."""
+    return _existing(_SECRETS.split())
+
+
+def tools(home: str, path: Sequence[str]) -> list[str]:
+    """Where people keep programs of their own, and what these need to run.
+
+    `path` are the directories of the PATH. One in `.pyenv` or a virtual environment needs
+    the rest of that, but one in a home or among projects does not need what is beside it.
+    """
+    around = [os.path.dirname(folder) for folder in path]
+    known = (os.path.join(home, name) for name in _TOOLS.split() if home)
+    return _existing([*known, *path, *filter(_is_prefix, around)])
+
+
+def _is_prefix(folder: str) -> bool:
+    if any(os.path.exists(os.path.join(folder, n)) for n in ("pyvenv.cfg", "conda-meta")):
+        return True
+    name = os.path.basename(folder)
+    return name.startswith(".") and name not in (".local", ".config", ".cache")
 
 
 def needed() -> list[str]:

@@ -141,7 +141,8 @@ class Sandbox:
         walls = self._walls(cwd, still, confines.opened, writes=writes, network=network)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         denied = tuple(path for path in named if os.path.exists(path))
-        walls = _without(denied, replace(walls, seen=(*walls.seen, *seen)))
+        shown = (*walls.seen, *seen, *filter(os.path.exists, confines.seen))
+        walls = _without(denied, replace(walls, seen=shown))
         return Held(
             words=self._words(walls, status),
             environ=self._environ(),
@@ -224,6 +225,8 @@ class Sandbox:
     ) -> Walls:
         own = [os.path.realpath(path) for path in self.wish.own if os.path.exists(path)]
         own += [*hidden.agents(self._home), *([] if network else hidden.keys(self._home))]
+        # What only looks may run unasked, and is shown nothing that nobody named.
+        own += [] if writes else [*hidden.elsewhere(self._home), *hidden.of_the_system()]
         own = [path for path in own if path not in self.wish.roots]
         # What only looks may run unasked, and a search would show what is in them.
         unread = set[str]() if writes else _still_shut(found.keys, opened)
@@ -235,7 +238,11 @@ class Sandbox:
             covered=tuple(path for path in own if os.path.isdir(path)),
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(*unread, *doors),
-            seen=(*hidden.needed(), *self._home_elsewhere(), *self._shared()),
+            seen=(
+                *hidden.needed(),
+                *(self._home_elsewhere() if writes else self._tools),
+                *self._shared(),
+            ),
             roots=self.wish.roots,
             open=(*self.wish.roots, *more) if writes else (),
             shut=tuple(
@@ -246,6 +253,12 @@ class Sandbox:
             network=network,
             root=os.geteuid() == 0,
         )
+
+    @cached_property
+    def _tools(self) -> list[str]:
+        """Programs of the person, and what they need to run."""
+        found = hidden.tools(self._home, self._programs.path.split(":"))
+        return [path for path in dict.fromkeys(map(os.path.realpath, found)) if path != "/"]
 
     def _home_elsewhere(self) -> list[str]:
         """Some live below /tmp; their settings are read from there all the same."""

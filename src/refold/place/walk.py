@@ -7,6 +7,7 @@ above. Used where ripgrep is not installed, and to mark what is ignored.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from refold.place.regular import LOOK, kind_of
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
+_STAR, _STARS = re.compile(r"\*+"), 3
 _BIGGEST = 1024 * 1024  # bytes: a larger ignore file is no ignore file
 
 
@@ -115,6 +117,16 @@ def _rules(directory: str, name: str) -> "tuple[tuple[str, GitIgnoreSpec], ...]"
     return ((directory, GitIgnoreSpec.from_lines(lines)),)
 
 
+def _endless(line: str) -> bool:
+    """Would it be tried in more ways than anybody can wait for? Then it is no pattern.
+
+    Each `*` within one name multiplies them, and each `**` between names.
+    """
+    parts = line.split("/")
+    deep = sum(part == "**" for part in parts)
+    return deep > _STARS or any(len(_STAR.findall(part)) > _STARS for part in parts)
+
+
 def _lines(path: str) -> list[str]:
     # A link is followed here, as ripgrep does; a pipe is not waited for.
     try:
@@ -125,7 +137,8 @@ def _lines(path: str) -> list[str]:
         about = os.fstat(number)
         if kind_of(about.st_mode) != "file" or about.st_size > _BIGGEST:
             return []
-        return os.read(number, _BIGGEST).decode(errors="replace").splitlines()
+        lines = os.read(number, _BIGGEST).decode(errors="replace").splitlines()
+        return [line for line in lines if not _endless(line)]
     except OSError:
         return []
     finally:

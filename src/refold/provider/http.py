@@ -26,6 +26,8 @@ from refold.provider.line import Broken, Line
 _KEPT = 4  # connections that wait for the next request
 _LONGEST_REFUSAL = 64 * 1024
 _LONGEST_PAGE = 32 * 1024 * 1024
+_LONGEST_ANSWER = 64 * 1024 * 1024  # bytes, unpacked: ten times what models write
+_AT_ONCE = 1024 * 1024  # bytes that are unpacked in one go
 _QUOTED = 2000
 
 
@@ -42,6 +44,7 @@ class Answer:
     def __init__(self, http: "Http", line: Line, reply: Reply) -> None:
         self._http, self._line = http, line
         self._unpack = _unpacking(reply.headers.get("content-encoding", ""))
+        self._packed, self._read = b"", 0
         self.reply = reply  # its `body` holds the beginning, to quote
         self.whole = False
 
@@ -50,16 +53,27 @@ class Answer:
 
     async def read(self) -> bytes:
         """The next piece; empty when all was said."""
-        while packed := await self._http.next_chunk(self._line):
+        while packed := self._packed or await self._http.next_chunk(self._line):
             try:
-                chunk = self._unpack.decompress(packed) if self._unpack else packed
+                chunk = self._unpacked(packed)
             except zlib.error as error:
                 raise Broken(f"sent what is not packed as it says ({error})") from error
+            self._read += len(chunk)
+            if self._read > _LONGEST_ANSWER:
+                raise Broken(f"sent more than {_LONGEST_ANSWER >> 20} MB as one answer")
             if chunk:
                 self._remember(chunk)
                 return chunk
         self.whole = True
         return b""
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        """Some of it: a few bytes may stand for gigabytes."""
+        if self._unpack is None:
+            return packed
+        chunk = self._unpack.decompress(packed, _AT_ONCE)
+        self._packed = self._unpack.unconsumed_tail
+        return chunk
 
     def _remember(self, chunk: bytes) -> None:
         if len(self.reply.body) < _QUOTED:
@@ -224,7 +238,9 @@ def _why(error: OSError) -> str:
 
 
 class _Unpack(Protocol):
-    def decompress(self, data: bytes, /) -> bytes: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+    def decompress(self, data: bytes, /, max_length: int) -> bytes: ...
 
 
 def _unpacking(encoding: str) -> _Unpack | None:

@@ -5,6 +5,8 @@ empty line, lines that begin with a colon are only there to keep the connection
 warm. What an event means is its wire's business.
 """
 
+import msgspec
+
 _LONGEST = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
 
 
@@ -43,7 +45,9 @@ class Lines:
 
 
 class Events:
-    """The data of whole events. An event that was cut off is none."""
+    """The data of whole events. One without an empty line behind it, at the end of all,
+    counts if it is whole JSON or ends the stream: some servers leave that line out.
+    """
 
     def __init__(self) -> None:
         self._lines, self._data = Lines(), list[bytes]()
@@ -65,7 +69,17 @@ class Events:
         return found
 
     def end(self) -> list[bytes]:
-        return []
+        found = self.feed(b"\n" if any(self._lines.end()) else b"")
+        last, self._data = b"\n".join(self._data), []
+        return [*found, last] if _is_whole(last) else found
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data == b"[DONE]"
+    return True
 
 
 class Whole:

@@ -1,10 +1,22 @@
 """Files that are no plain text, told in words: notebooks, PDF, the rest."""
 
+import sys
+from tempfile import TemporaryFile
 from typing import Any, cast
 
 import msgspec
 
+from refold import programs
 from refold.errors import ToolFailed
+
+_READ_PDF = (
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from refold.tools.rendered import print_pdf; print_pdf()"
+)
+_SECONDS = 20.0
+_MEMORY = 1024 * 1024 * 1024  # bytes of address space
+_LONGEST = 10_000_000  # characters
+_CANNOT = 3
 
 _KINDS = (
     (b"\x7fELF", "a program"),
@@ -28,15 +40,47 @@ def pdf(content: bytes, name: str) -> str:
         raise ToolFailed(
             f"{name} is a PDF. Reading those needs: pip install 'refold[docs]'"
         ) from error
+    del pypdfium2
+    with TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        words = [sys.executable, "-I", "-c", _READ_PDF, *sys.path]
+        try:
+            done = programs.run(words, _SECONDS, stdin=file, env={}, memory=_MEMORY)
+        except (OSError, programs.Late) as error:
+            raise ToolFailed(f"{name} is a PDF that takes too much to read.") from error
+    if not done.returncode:
+        return done.stdout.decode(errors="replace")
+    why = done.stderr.decode(errors="replace").strip().splitlines()
+    if done.returncode == _CANNOT and why:
+        raise ToolFailed(f"{name} is a PDF that cannot be opened: {why[-1]}.")
+    raise ToolFailed(
+        f"{name} is a PDF that takes more than {_MEMORY >> 20} MB of memory or {_SECONDS:.0f} s "
+        "to read. Take out single pages with another program, and read those."
+    )
+
+
+def print_pdf() -> None:
+    """The text of the PDF on standard input, page by page: in a process with bounds.
+
+    A few kilobytes of a PDF can unpack to gigabytes.
+    """
+    import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+    out = sys.stdout.buffer
     try:
-        document = pypdfium2.PdfDocument(content)
+        document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
     except pypdfium2.PdfiumError as error:
-        raise ToolFailed(f"{name} is a PDF that cannot be opened: {error}.") from error
-    try:
-        pages = [_page(document, number) for number in range(len(document))]
-    finally:
-        document.close()
-    return "\n".join(pages)
+        sys.stderr.write(str(error))
+        sys.exit(_CANNOT)
+    left = _LONGEST
+    for number in range(len(document)):
+        page = ("\n" if number else "") + _page(document, number)
+        out.write(page[:left].encode(errors="replace"))
+        left -= len(page)
+        if left <= 0:
+            out.write(f"\n(Only the first {_LONGEST:,} characters were read.)".encode())
+            break
 
 
 def notebook(content: bytes) -> str | None:
@@ -44,7 +88,14 @@ def notebook(content: bytes) -> str | None:
     try:
         found = msgspec.json.decode(content)
         cells = [_cell(n, cell) for n, cell in enumerate(found["cells"], 1)]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         return None
     return "\n".join(cells)
 

@@ -1,6 +1,7 @@
 """What model calls used, in tokens, counted the same way for every provider; and cost."""
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 
 class Usage(Struct, frozen=True):
@@ -16,6 +17,12 @@ class Usage(Struct, frozen=True):
     cache_write: int = 0
     output: int = 0
     reasoning: int = 0
+
+    def __post_init__(self) -> None:
+        # What a provider says is never credit: a negative count would lower a budget's use.
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 0:
+                force_setattr(self, name, 0)
 
     @property
     def input(self) -> int:

@@ -1,0 +1,128 @@
+"""What a command that only looks, and so runs unasked, can read: the workspace, and tools."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.port import Finished
+from refold.values.confines import Confines
+from tests.place.repositories import git
+from tests.place.walled import Walled, needs_bubblewrap, walled
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Walled]:
+    """A home with a workspace in it, not below /tmp, which no command sees anyway."""
+    needs_bubblewrap()
+    import shutil
+    import tempfile
+
+    home = Path(tempfile.mkdtemp(prefix="refold-test-home-", dir="/var/lib")).resolve()
+    try:
+        (home / "other").mkdir()
+        (home / "other/.env").write_text("S3CRET")
+        (home / "notes").write_text("S3CRET")
+        with walled(home / "ws", {**os.environ, "HOME": str(home)}) as place:
+            yield place
+    finally:
+        shutil.rmtree(home)
+
+
+def looking(place: Walled, command: str, *seen: Path) -> Finished:
+    async def use() -> Finished:
+        return await place.commands.run(
+            command, cwd=str(place.root), seconds=30, confines=Confines(seen=tuple(map(str, seen)))
+        )  # fmt: skip
+
+    return anyio.run(use)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat ../notes", "cat {home}/other/.env", "cat link", "cat *", "grep -r S3 .. .",
+        "python3 -c 'print(open(\"{home}/notes\").read())'", "cat /proc/self/root{home}/notes",
+        "cat /proc/1/root{home}/notes", "head -c 99 < link", "cd dir && cat *", "diff -N dir .",
+    ],
+)  # fmt: skip
+def test_nothing_of_a_home_is_read_by_name_or_by_link(apart: Walled, command: str) -> None:
+    home = apart.root.parent
+    (apart.root / "link").symlink_to(home / "notes")
+    (apart.root / "dir").symlink_to(home / "other")
+
+    assert "S3CRET" not in looking(apart, command.format(home=home)).text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others cannot read it anyway")
+def test_the_secrets_of_the_system_are_not_read(apart: Walled) -> None:
+    assert looking(apart, "cat /etc/shadow").text == ""
+    assert "root" in looking(apart, "cat /etc/passwd").text
+
+
+def test_what_a_rule_allows_and_the_command_names_is_read(apart: Walled) -> None:
+    notes = apart.root.parent / "notes"
+
+    assert looking(apart, f"cat {notes}", notes).text == "S3CRET"
+
+
+def test_the_workspace_and_ordinary_programs_are_there(apart: Walled) -> None:
+    (apart.root / "a.py").write_text("print(6 * 7)")
+    git(apart.root, "init", "-q")
+
+    found = looking(
+        apart, "python3 a.py; git status --short; ls /usr/bin/env; sort a.py | wc -l"
+    )
+
+    assert found.text == "42\n?? a.py\n/usr/bin/env\n1\n"
+
+
+def test_no_socket_of_another_program_is_reached(apart: Walled) -> None:
+    """Plain, renamed after it was bound, and linked."""
+    home = apart.root.parent
+    ask = "import socket,sys\nfor p in sys.argv[1:]:\n"
+    ask += "  try: socket.socket(socket.AF_UNIX).connect(p); print('reached', p)\n"
+    ask += "  except OSError: pass\n"
+    (apart.root / "ask.py").write_text(ask)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(home / "plain"))
+        server.listen()
+        os.link(home / "plain", home / "linked")
+        os.rename(home / "plain", home / "renamed")
+
+        found = looking(apart, f"python3 ask.py {home}/linked {home}/renamed {home}/plain")
+
+    assert found.text == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("core.fsmonitor", "touch {ran}; echo RAN >&2; false"),
+        ("core.pager", "echo RAN"),
+        ("core.hooksPath", "hooks"),
+    ],
+)
+def test_git_of_a_looking_command_starts_nothing_that_the_repository_names(
+    apart: Walled, key: str, value: str
+) -> None:
+    root = apart.root
+    git(root, "init", "-q")
+    (root / "f").write_text("one\n")
+    git(root, "add", "f")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "m")
+    (root / "f").write_text("two\n")
+    (root / "hooks").mkdir()
+    (root / "hooks/post-index-change").write_text("#!/bin/sh\necho RAN >&2\n")
+    (root / "hooks/post-index-change").chmod(0o755)
+    git(root, "config", key, value.format(ran=root / "ran"))
+
+    found = looking(apart, "git status; git diff; git log; git show")
+
+    assert "RAN" not in found.text
+    assert "+two" in found.text
+    subprocess.run(["git", "-C", str(root), "status"], check=False, capture_output=True)
