@@ -138,7 +138,7 @@ def test_an_editor_that_is_not_there_is_named(
     code, _, err = said(capfd, "edit")
 
     assert code == 1
-    assert "no-such-editor cannot be run" in err
+    assert "there is no program 'no-such-editor'" in err
 
 
 @pytest.mark.parametrize(
