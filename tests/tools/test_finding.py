@@ -13,6 +13,7 @@ from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import Finished, Real
+from refold.place.walk import walk
 from refold.testing.places import Place, ScriptedCommands, WithoutPrograms, temporary_place
 from refold.tools.find import glob, list_files
 from refold.tools.globs import matcher
@@ -369,3 +370,17 @@ def test_patterns_mean_what_they_say(pattern: str, yes: list[str], no: list[str]
 def test_braces_that_stand_for_too_many_patterns_are_refused() -> None:
     with pytest.raises(ToolFailed, match="stands for more than 256 patterns"):
         matcher("{a,b}" * 12)
+
+
+@pytest.mark.parametrize("line", ["*a" * 16 + "y", "**/a*/" * 12 + "y"])
+def test_an_ignore_file_cannot_keep_us_busy(tmp_path: Path, line: str) -> None:
+    names = [tmp_path / ("a" * 60), tmp_path.joinpath(*["a" * 8] * 20, "b")]
+    for name in names:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.touch()
+    (tmp_path / ".gitignore").write_text(f"{line}\nignored\n")
+    (tmp_path / "ignored").touch()
+
+    found = set(walk(str(tmp_path), lambda: None))
+
+    assert found == {*map(str, names), str(tmp_path / ".gitignore")}

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import zlib
 from hashlib import sha256
 
 import anyio
@@ -206,6 +207,20 @@ def test_a_broken_pdf_is_told_in_a_sentence(place: Place) -> None:
         read(place, path="a.pdf")
 
 
+@pytest.mark.slow
+def test_a_pdf_that_unpacks_to_gigabytes_is_refused_and_harms_nobody(place: Place) -> None:
+    pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
+    packer = zlib.compressobj(9)
+    words = b"BT /F1 1 Tf " + b"(aaaaaaaaaaaaaaaa) Tj " * 45_000 + b"ET "
+    packed = b"".join([*(packer.compress(words) for _ in range(400)), packer.flush()])
+    put(place, "a.pdf", pdf_of(packed, b"/Filter/FlateDecode"))
+
+    with pytest.raises(
+        ToolFailed, match=r"a\.pdf is a PDF that takes (more than|too much)"
+    ):
+        read(place, path="a.pdf")
+
+
 def test_a_pdf_without_its_reader_says_what_to_install(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,13 +241,16 @@ def test_what_was_cut_can_be_read_on_by_lines(place: Place) -> None:
 
 def pdf(words: str) -> bytes:
     """The least that is a PDF with one line on one page."""
-    stream = f"BT /F1 24 Tf 20 100 Td ({words}) Tj ET".encode()
+    return pdf_of(f"BT /F1 24 Tf 20 100 Td ({words}) Tj ET".encode())
+
+
+def pdf_of(stream: bytes, filters: bytes = b"") -> bytes:
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/Contents 4 0 R"
         b"/Resources<</Font<</F1 5 0 R>>>>>>",
-        b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream),
+        b"<</Length %d%s>>stream\n%s\nendstream" % (len(stream), filters, stream),
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     ]
     body = b"%PDF-1.4\n"
