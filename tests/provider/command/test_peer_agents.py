@@ -31,6 +31,12 @@ PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[3] / ".pee
 T = TypeVar("T")
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs in the directory that refold is started in are not trusted: ours are there."""
+    monkeypatch.chdir(tmp_path)
+
+
 class Agent(Struct, frozen=True):
     name: str
     place: str  # where its program is, in .peers
