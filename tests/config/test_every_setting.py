@@ -463,6 +463,14 @@ async def writes_in_another_directory(build: Build) -> object:
     return "made" in str(await told_by(f"touch {kept}/there && echo made")(build))
 
 
+async def reads_in_another_directory(build: Any) -> object:
+    kept = Path(os.environ["HOME"], "kept")
+    kept.mkdir()
+    (kept / "note").write_text("remembered")
+    (build.directory / "linked").symlink_to(kept)
+    return "remembered" in str(await told_by("cat link*/note")(build))
+
+
 async def reaches_the_network(build: Build) -> object:
     with socket.create_server(("127.0.0.1", 0)) as door:
         name = f"/dev/tcp/127.0.0.1/{door.getsockname()[1]}"
@@ -717,6 +725,7 @@ CHANGED: dict[str, Change] = {
     "sandbox.profile": Change("read-only", True, False, writes_where_it_works),
     "sandbox.network": Change(True, False, True, reaches_the_network),
     "sandbox.writable": Change(["~/kept"], False, True, writes_in_another_directory),
+    "sandbox.readable": Change(["~/kept"], False, True, reads_in_another_directory),
     "agent": Change("explore", True, False, may_write),
     "checkpoints": Change(False, True, False, keeps_checkpoints),
     "notify": Change(0.00001, False, True, rings),

@@ -17,7 +17,8 @@ from refold.permissions.facts import Decision, Facts, Touch
 from refold.permissions.rules import Rule, parse
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
-from refold.place.sandbox import Wish, find
+from refold.place.sandbox import find
+from refold.place.walls import Wish
 from refold.values.rights import Mode
 from refold.values.tools import Effect
 

@@ -12,25 +12,19 @@ import pytest
 from refold.place.port import Finished
 from refold.values.confines import Confines
 from tests.place.repositories import git
-from tests.place.walled import Walled, needs_bubblewrap, walled
+from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
 
 @pytest.fixture
 def apart(tmp_path: Path) -> Iterator[Walled]:
     """A home with a workspace in it, not below /tmp, which no command sees anyway."""
     needs_bubblewrap()
-    import shutil
-    import tempfile
-
-    home = Path(tempfile.mkdtemp(prefix="refold-test-home-", dir="/var/lib")).resolve()
-    try:
+    with home_on_disk() as home:
         (home / "other").mkdir()
         (home / "other/.env").write_text("S3CRET")
         (home / "notes").write_text("S3CRET")
         with walled(home / "ws", {**os.environ, "HOME": str(home)}) as place:
             yield place
-    finally:
-        shutil.rmtree(home)
 
 
 def looking(place: Walled, command: str, *seen: Path) -> Finished:
@@ -126,3 +120,41 @@ def test_git_of_a_looking_command_starts_nothing_that_the_repository_names(
     assert "RAN" not in found.text
     assert "+two" in found.text
     subprocess.run(["git", "-C", str(root), "status"], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        '[filter "x"]\n\tclean = "echo RAN >&2; cat"\n\tsmudge = cat\n\trequired = true\n',
+        '[diff "x"]\n\ttextconv = "echo RAN >&2; cat"\n',
+        '[diff "x"]\n\tcommand = "echo RAN >&2; true"\n',
+        '[diff]\n\texternal = "echo RAN >&2; true"\n',
+        "[include]\n\tpath = ../more\n",
+        '[includeIf "gitdir:**"]\n\tpath = ../more\n',
+        '[core]\n\tbare = false\n[DIFF "x"] textconv = "echo RAN >&2; cat"\n',
+    ],
+)
+def test_git_of_a_looking_command_reads_no_setting_that_names_a_program(
+    apart: Walled, settings: str
+) -> None:
+    root = apart.root
+    git(root, "init", "-q")
+    (root / "f").write_text("one\n")
+    (root / ".gitattributes").write_text("f filter=x diff=x\n")
+    git(root, "add", "f")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "m")
+    (root / "more").write_text('[diff "x"]\n\ttextconv = "echo RAN >&2; cat"\n')
+    with (root / ".git/config").open("a") as config:
+        config.write(settings)
+    (root / "f").write_text("two\n")
+    person = (
+        ("git", "diff") if "filter" not in settings else ("git", "add", "--dry-run", "f")
+    )
+    outside = subprocess.run(person, cwd=root, check=False, capture_output=True, text=True)
+
+    found = looking(apart, "git status --short; git diff; git show")
+
+    assert "RAN" in outside.stderr + outside.stdout  # it does run for a person
+    assert "RAN" not in found.text
+    assert "+two" in found.text
+    assert " M f" in found.text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from refold.place.gitconfig import harmless
 from refold.place.guards import Guards
-from refold.place.taken import harmless
 from refold.values.guarded import KEYS, guarded
 
 

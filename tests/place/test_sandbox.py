@@ -43,13 +43,27 @@ def test_a_command_that_only_looks_changes_no_file(ws: Walled) -> None:
     (ws.root / "a").write_text("as it was")
 
     found = ws.run(
-        "echo b > a; rm a; touch c; mkdir d; chmod 0 a; echo t > /tmp/t && cat /tmp/t a",
+        "echo b > a; rm a; touch c; mkdir d; chmod 0 a; cat a",
         writes=False,
     )
 
-    assert found.text.endswith("t\nas it was")
+    assert found.text.endswith("as it was")
     assert found.looking
     assert sorted(os.listdir(ws.root)) == ["a"]
+
+
+def test_a_command_that_only_looks_leaves_nothing_for_those_after_it(ws: Walled) -> None:
+    ws.run("echo kept > /tmp/kept")
+
+    found = ws.run(
+        "cat /tmp/kept; echo x > /tmp/kept; echo s > $TMPDIR/s && cat $(mktemp) $TMPDIR/s",
+        writes=False,
+    )
+    after = ws.run("cat /tmp/kept; find /tmp /var/tmp -type f", writes=False)
+
+    assert found.text.startswith("kept\n")
+    assert found.text.endswith("s\n")
+    assert after.text == "kept\n/tmp/kept\n"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from refold.place import landlock, seatbelt
-from refold.place.bubblewrap import Walls
 from refold.place.limits import Limits
-from refold.place.sandbox import Wish, find
+from refold.place.sandbox import find
+from refold.place.walls import Walls, Wish
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 

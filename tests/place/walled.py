@@ -1,7 +1,9 @@
 """A workspace with a sandbox around its commands, beside things that must stay whole."""
 
 import os
+import pwd
 import shutil
+import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.port import Finished
-from refold.place.sandbox import Sandbox, Wish, find
+from refold.place.sandbox import Sandbox, find
+from refold.place.walls import Wish
 from refold.values.confines import Confines
 
 LONG = 30.0  # seconds; no test comes near
@@ -60,6 +63,14 @@ def walled(
         yield found
     finally:
         found.commands.close()
+
+
+@contextmanager
+def home_on_disk() -> Generator[Path]:
+    """An empty home. Not below /tmp: that of the machine is seen by no command anyway."""
+    real = pwd.getpwuid(os.getuid()).pw_dir
+    with tempfile.TemporaryDirectory(prefix=".refold-test-", dir=real) as folder:
+        yield Path(folder).resolve()
 
 
 def needs_bubblewrap() -> None:

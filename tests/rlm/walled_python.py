@@ -11,7 +11,8 @@ import msgspec
 
 from refold.errors import JournalError
 from refold.place.commands import ShellCommands
-from refold.place.sandbox import Wish, find
+from refold.place.sandbox import find
+from refold.place.walls import Wish
 from refold.rlm.port import Cell, HostFailed, Kept, Variables, Worker, WorkerLimits
 from refold.rlm.worker import PythonWorkers
 

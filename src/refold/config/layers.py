@@ -26,7 +26,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_REQUIRE_PEERS",
     }
 )
-_LISTS = ("fallback", "sandbox.writable")
+_LISTS = ("fallback", "sandbox.writable", "sandbox.readable")
 
 
 class Origin(NamedTuple):

@@ -47,6 +47,7 @@ class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they may write
     network: bool = False  # true: every command reaches the network
     writable: tuple[Word, ...] = ()  # more directories that commands may write in, as ~/x
+    readable: tuple[Word, ...] = ()  # more that python, and what runs unasked, may read
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -27,7 +27,8 @@ from refold.place.files import DiskFiles
 from refold.place.limits import Limits
 from refold.place.port import Commands, Files, Real, Snapshots
 from refold.place.reaper import reap_strays
-from refold.place.sandbox import Wish, find, remove_strays
+from refold.place.sandbox import find, remove_strays
+from refold.place.walls import Wish
 from refold.skills.places import shipped
 from refold.tools.contract import Tool
 
@@ -145,12 +146,12 @@ class Workspace:
 
     def _wish(self, *, hides: bool) -> Wish:
         sandbox = self._settings.sandbox
-        writable = tuple(os.path.realpath(os.path.expanduser(w)) for w in sandbox.writable)
         return Wish(
             roots=self._where.real,
             profile=sandbox.profile,
             network=sandbox.network,
-            writable=writable,
+            writable=_at_home(sandbox.writable),
+            readable=_at_home(sandbox.readable),
             own=self._own,
             shared=self._shared,
             quarantine=os.path.realpath(self._paths.data / "quarantine"),
@@ -213,6 +214,10 @@ def _hide(rules: Sequence[Rule]) -> bool:
 def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
     shown = readable(real, rules, facts)
     return "" if shown else "it is protected: name it, and the person is asked"
+
+
+def _at_home(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(os.path.realpath(os.path.expanduser(path)) for path in paths)
 
 
 def _tidy() -> None:

@@ -1,7 +1,8 @@
 """The words that tell bubblewrap what a command sees and may change. Pure.
 
-The whole disk is there and cannot be written; then some of it is covered and some
-opened, those nearer to the root first, so that what lies deeper has the last word.
+The whole disk is there and cannot be written, or, where "/" itself is covered, nothing but
+what is to be seen; then some of it is covered and some opened, those nearer to the root
+first, so that what lies deeper has the last word.
 What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
 """
 
@@ -12,6 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from refold.place.walls import ELSEWHERE, Walls
 from refold.values.below import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
@@ -22,43 +24,24 @@ _OF_ROOT = (
 _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
 _MOST_GUARDS = 400  # more are not mounted: starting would take too long
 
-ELSEWHERE = ("/tmp", "/var/tmp", "/run")  # not those of the machine
-
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes blanks
+_OF_PRIVATE = ("empty", "nothing", "var")
 _PIN, _SHUT, _COVER = 2, 3, 4  # the turns of mounts of the same depth
 
 _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
 
 
-class Walls(Struct, frozen=True, kw_only=True):
-    """All paths are absolute, with links followed, and exist.
-
-    `private` is an empty directory of our own, shown as /tmp. `covered` directories and
-    `hidden` files look empty, `unread` ones cannot be opened; nor `denied` ones, and nothing
-    that they lie in can be renamed, or they would be found under another name afterwards.
-    `open` ones can be written below, but not `shut` ones in them. `seen` ones stay visible
-    below covered ones.
-    """
-
-    private: str
-    cwd: str
-    covered: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
-    seen: tuple[str, ...] = ()
-    roots: tuple[str, ...] = ()
-    open: tuple[str, ...] = ()
-    shut: tuple[str, ...] = ()
-    network: bool = False
-    root: bool = False  # are we root, without a user space of our own?
-
-
 def arguments(walls: Walls, bwrap: str, status: int) -> list[str]:
     """The command line up to the command. `status` is a descriptor that news go to."""
-    words = [bwrap, "--ro-bind", "/", "/"]
+    words = [bwrap]
     for _, _, *mount in sorted(_mounts(walls), key=lambda each: each[:2]):
         words += mount
+    bare = "/" in walls.covered
+    for path, said in walls.links if bare else ():
+        words += ["--symlink", said, path]
+    # Only now: what is mounted in them needed room.
+    for path in (*(("/",) if bare else ()), *(("/tmp",) if walls.looking else ())):
+        words += ["--remount-ro", path]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += [] if walls.network else ["--unshare-net"]
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -153,13 +136,19 @@ def prepare(private: str) -> None:
         pass
 
 
+def in_memory(walls: Walls) -> tuple[str, ...]:
+    """Disks of a command that are memory, without the first slash."""
+    return ("dev", "run", *(("var/tmp",) if walls.looking else ()))
+
+
+def scratch(walls: Walls) -> str:
+    """Where a command finds a place for files that nobody needs after it."""
+    return "/var/tmp" if walls.looking else "/tmp"
+
+
 def _mounts(walls: Walls) -> Iterator[_Mount]:
     """Each with its depth and, between those of the same path, its turn."""
-    yield _depth("/dev"), 0, "--dev", "/dev"
-    yield _depth("/proc"), 0, "--proc", "/proc"
-    for path in (f"/proc/{name}" for name in _OF_KERNEL if walls.root):
-        if os.path.exists(path):
-            yield _depth(path), 0, "--ro-bind", path, path
+    yield from _disk(walls)
     yield from _covers(walls)
     for path in walls.seen:
         yield _depth(path), 1, "--ro-bind-try", path, path
@@ -176,16 +165,30 @@ def _mounts(walls: Walls) -> Iterator[_Mount]:
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut[:_MOST_GUARDS]:
         yield _depth(path), _SHUT, "--ro-bind-try", path, path
+    for path, ours in walls.instead:
+        yield _depth(path), _COVER, "--ro-bind", ours, path
+
+
+def _disk(walls: Walls) -> Iterator[_Mount]:
+    if "/" not in walls.covered:
+        yield 0, 0, "--ro-bind", "/", "/"
+    yield _depth("/dev"), 0, "--dev", "/dev"
+    yield _depth("/proc"), 0, "--proc", "/proc"
+    for path in (f"/proc/{name}" for name in _OF_KERNEL if walls.root):
+        if os.path.exists(path):
+            yield _depth(path), 0, "--ro-bind", path, path
 
 
 def _covers(walls: Walls) -> Iterator[_Mount]:
-    covered = {*ELSEWHERE, *walls.covered}
-    shown = {"/", *walls.roots, *walls.seen, *walls.open}
-    empty, nothing = (os.path.join(walls.private, n) for n in ("empty", "nothing"))
+    covered, shown = {*ELSEWHERE, *walls.covered}, _shown(walls)
+    empty, nothing, var = (os.path.join(walls.private, n) for n in _OF_PRIVATE)
     yield _depth("/tmp"), 0, "--bind", tmp(walls.private), "/tmp"
-    yield _depth("/var/tmp"), 0, "--bind", os.path.join(walls.private, "var"), "/var/tmp"
+    ours = ("--tmpfs",) if walls.looking else ("--bind", var)
+    yield _depth("/var/tmp"), 0, *ours, "/var/tmp"
     yield _depth("/run"), 0, "--tmpfs", "/run"
     for path in walls.covered:
+        if path == "/":
+            continue
         if _visible(os.path.dirname(path), covered, shown):
             # Something in it is shown all the same: then there must be room for it.
             room = any(other.startswith(path + "/") for other in shown)
@@ -200,6 +203,11 @@ def _covers(walls: Walls) -> Iterator[_Mount]:
                 yield _depth(path), _COVER, "--ro-bind", cover, path
 
 
+def _shown(walls: Walls) -> set[str]:
+    disk = () if "/" in walls.covered else ("/",)
+    return {*disk, *walls.roots, *walls.seen, *walls.open}
+
+
 def _is_in(path: str, covered: Set[str]) -> bool:
     """Is it in a folder that is covered as a whole? Nothing can be mounted in there."""
     return not _visible(os.path.dirname(path), covered, {"/"})
@@ -207,7 +215,7 @@ def _is_in(path: str, covered: Set[str]) -> bool:
 
 def _still(walls: Walls, covered: Set[str]) -> list[str]:
     """Denied paths that a command could get at by renaming what they lie in."""
-    shown = {"/", *walls.roots, *walls.seen, *walls.open}
+    shown = _shown(walls)
     return [
         path
         for path in walls.denied

@@ -19,9 +19,10 @@ from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.names import escaped
 from refold.place.port import LOOKING, NOTHING_MORE, Finished, Given
-from refold.place.sandbox import Held, Sandbox, nothing
+from refold.place.sandbox import Held, Sandbox
 from refold.place.starting import Order
 from refold.place.supervise import Supervisor
+from refold.place.walls import nothing
 from refold.values.confines import Confines
 
 _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up

@@ -6,7 +6,6 @@ Only which paths these are. How they are kept from it is the sandbox's business.
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from refold.values.below import below
 
@@ -35,14 +34,15 @@ _AGENTS = """
     .local/share/opencode/auth.json .config/goose/secrets.yaml .continue/config.yaml
     .aider.conf.yml .qwen/oauth_creds.json .config/io.datasette.llm/keys.json
 """
+# Programs, their settings and libraries, and what packages are installed.
 _SYSTEM = """
-    bin boot dev etc gnu lib lib32 lib64 libx32 nix opt proc run sbin snap sys tmp usr var
+    /bin /etc /gnu /lib /lib32 /lib64 /libx32 /nix /opt /sbin /snap /sys/devices/system /usr
+    /var/guix/profiles /var/lib/dpkg /var/lib/pacman /var/lib/rpm
 """
 _SECRETS = """
     /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d
     /etc/ssl/private /etc/krb5.keytab /etc/wireguard /etc/NetworkManager/system-connections
     /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
-    /var/log /var/mail /var/spool /var/backups /var/www
 """
 _TOOLS = """
     .pyenv .rbenv .nvm .volta .asdf .rustup .cargo/bin .deno/bin .bun/bin go/bin .sdkman
@@ -63,18 +63,16 @@ def agents(home: str) -> list[str]:
     return _existing(os.path.join(home, name) for name in _AGENTS.split()) if home else []
 
 
-def elsewhere(home: str) -> list[str]:
-    """Homes, other disks, and what else lies beside the directories of the system."""
-    with suppress(OSError), os.scandir("/") as entries:
-        found = [e.path for e in entries if e.is_dir(follow_symlinks=False)]
-        beside = [path for path in found if path[1:] not in _SYSTEM.split()]
-        return _existing([*beside, *([home] if home and home != "/" else [])])
-    return []
+def system() -> tuple[list[str], list[tuple[str, str]]]:
+    """What programs need of a machine, which holds nothing of a person: directories, links."""
+    links = [(path, os.readlink(path)) for path in _SYSTEM.split() if os.path.islink(path)]
+    linked = {path for path, _ in links}
+    return [p for p in _SYSTEM.split() if p not in linked and os.path.isdir(p)], links
 
 
 def of_the_system() -> list[str]:
-    """What only its owner should see, which may be us."""
-    return _existing(_SECRETS.split())
+    """What only its owner should see, where that is us."""
+    return [path for path in _existing(_SECRETS.split()) if os.access(path, os.R_OK)]
 
 
 def tools(home: str, path: Sequence[str]) -> list[str]:
@@ -103,11 +101,14 @@ def needed() -> list[str]:
     return [*_existing(_SEEN), *running]
 
 
-def sockets(roots: Sequence[str]) -> list[str]:
-    """Doors of running programs that lie openly on the disk, save those below `roots`."""
-    return sorted(
-        {path for path in _listening() if not any(below(path, root) for root in roots)}
-    )
+def sockets(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
+    """Doors of running programs that lie openly below `among`, but not below `save`."""
+    return sorted({
+        path
+        for path in _listening()
+        if any(below(path, root) for root in among)
+        and not any(below(path, root) for root in save)
+    })  # fmt: skip
 
 
 def _listening() -> Iterator[str]:
@@ -133,5 +134,5 @@ def _is_socket(path: str) -> bool:
 
 
 def _existing(paths: Sequence[str] | Iterator[str]) -> list[str]:
-    found = dict.fromkeys(os.path.realpath(path) for path in paths)
-    return [path for path in found if os.path.exists(path)]
+    # To follow links costs much more than to see that nothing is there.
+    return list(dict.fromkeys(os.path.realpath(p) for p in paths if os.path.exists(p)))

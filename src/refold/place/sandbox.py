@@ -8,29 +8,25 @@ TCP, and hides nothing; on a Mac `sandbox-exec`, untested. What is missing is sa
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from threading import Lock, Thread
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place import bubblewrap, hidden, landlock, seatbelt
-from refold.place.bubblewrap import Walls
-from refold.place.guards import Found, Guards, worktree_of
+from refold.place import bubblewrap, doorkeeper, landlock, seatbelt
+from refold.place.guards import Found, Guards
 from refold.place.landlock import GivenUp
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
+from refold.place.walls import Layout, Room, Walls, Wish, nothing, without
 from refold.programs import Programs
-from refold.values.below import below
 from refold.values.confines import Confines
 
-Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
 _PREFIX = "refold-sandbox-"
@@ -41,29 +37,6 @@ _GONE = (
     "start anew to run commands without it."
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
-
-
-def nothing() -> Sequence[str]:
-    return ()
-
-
-class Wish(Struct, frozen=True, kw_only=True):
-    """What the settings and the session want. Roots are absolute, links followed.
-
-    `writable` are more directories; they may begin with `~`. `own` are directories of
-    ours, which no command sees, but for what is in `shared`; `quarantine` is one in them, for
-    what commands made under a guarded name; `unread` gives the paths that
-    no command may read, each time anew.
-    """
-
-    roots: tuple[str, ...]
-    profile: Profile = "workspace"
-    network: bool = False
-    writable: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
-    unread: Callable[[], Sequence[str]] = nothing
-    quarantine: str = ""
 
 
 class Held(Struct, frozen=True):
@@ -77,6 +50,8 @@ class Held(Struct, frozen=True):
     own_space: bool = False  # its processes end with the first
     offline: bool = False
     looking: bool = False
+    keeps_doors: bool = False  # as in `Room`
+    in_memory: tuple[str, ...] = ()  # disks inside, without the first slash
 
 
 def find(environ: Mapping[str, str], wish: Wish) -> "Sandbox":
@@ -89,15 +64,14 @@ class Sandbox:
 
     def __init__(self, environ: Mapping[str, str], wish: Wish) -> None:
         self.wish = wish
-        self._home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
-        self._writable = [_at_home(path, self._home) for path in wish.writable]
-        self._programs = Programs(environ, (*wish.roots, *self._writable))
+        home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
+        self._layout = Layout(wish, home, lambda: self._programs.path.split(":"))
+        self._programs = Programs(environ, (*wish.roots, *self._layout.writable))
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
         self._writers, self._settled = 0, Found()
         self._tried: tuple[Kind, str] | None = None
         self._trying = Lock()
-        self._repositories = [p for p in map(worktree_of, wish.roots) if p]
 
     def begin(self) -> None:
         """Try in a thread what there is. Whoever needs the answer waits until it is in."""
@@ -131,27 +105,28 @@ class Sandbox:
         """
         if self.kind in ("none", "off"):
             return Held()
-        writes = confines.writes and self.wish.profile == "workspace"
-        network = confines.network or self.wish.network
         with self._lock:
             self._opened.update(confines.opened)
             bubblewrap.prepare(self._private)
         before = self._guards.found()
+        writes = confines.writes and self.wish.profile == "workspace"
         still = self._begin(before, writes=writes)
-        walls = self._walls(cwd, still, confines.opened, writes=writes, network=network)
+        room = Room(self._private, cwd, self._keeps_doors)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         denied = tuple(path for path in named if os.path.exists(path))
-        shown = (*walls.seen, *seen, *filter(os.path.exists, confines.seen))
-        walls = _without(denied, replace(walls, seen=shown))
+        walls = without(denied, self._layout.walls(room, confines, still, seen))
+        walled = self.kind == "bubblewrap"
         return Held(
             words=self._words(walls, status),
-            environ=self._environ(),
+            environ=self._environ(walls),
             rights=self._rights(walls),
             after=lambda: self._afterwards(before) if writes else [],
-            walls=walls if self.kind == "bubblewrap" else None,
-            own_space=self.kind == "bubblewrap",
-            offline=not network,
-            looking=not writes,
+            walls=walls if walled else None,
+            own_space=walled,
+            offline=not walls.network,
+            looking=walls.looking,
+            keeps_doors=room.keeps_doors,
+            in_memory=bubblewrap.in_memory(walls) if walled else (),
         )
 
     def _begin(self, found: Found, *, writes: bool) -> Found:
@@ -220,56 +195,11 @@ class Sandbox:
     def _bwrap(self) -> str:
         return self._programs.find("bwrap")
 
-    def _walls(
-        self, cwd: str, found: Found, opened: Sequence[str], *, writes: bool, network: bool
-    ) -> Walls:
-        own = [os.path.realpath(path) for path in self.wish.own if os.path.exists(path)]
-        own += [*hidden.agents(self._home), *([] if network else hidden.keys(self._home))]
-        # What only looks may run unasked, and is shown nothing that nobody named.
-        own += [] if writes else [*hidden.elsewhere(self._home), *hidden.of_the_system()]
-        own = [path for path in own if path not in self.wish.roots]
-        # What only looks may run unasked, and a search would show what is in them.
-        unread = set[str]() if writes else _still_shut(found.keys, opened)
-        doors = hidden.sockets(self.wish.roots if network else ())
-        more = [p for p in (*self._writable, *self._repositories) if os.path.isdir(p)]
-        return Walls(
-            private=self._private,
-            cwd=cwd,
-            covered=tuple(path for path in own if os.path.isdir(path)),
-            hidden=tuple(path for path in own if not os.path.isdir(path)),
-            unread=(*unread, *doors),
-            seen=(
-                *hidden.needed(),
-                *(self._home_elsewhere() if writes else self._tools),
-                *self._shared(),
-            ),
-            roots=self.wish.roots,
-            open=(*self.wish.roots, *more) if writes else (),
-            shut=tuple(
-                path
-                for path in sorted(_still_shut(found.paths, opened, found.links))
-                if writes and any(below(path, one) for one in (*self.wish.roots, *more))
-            ),
-            network=network,
-            root=os.geteuid() == 0,
-        )
-
     @cached_property
-    def _tools(self) -> list[str]:
-        """Programs of the person, and what they need to run."""
-        found = hidden.tools(self._home, self._programs.path.split(":"))
-        return [path for path in dict.fromkeys(map(os.path.realpath, found)) if path != "/"]
-
-    def _home_elsewhere(self) -> list[str]:
-        """Some live below /tmp; their settings are read from there all the same."""
-        elsewhere = any(below(self._home, path) for path in bubblewrap.ELSEWHERE)
-        return [self._home] if elsewhere and os.path.isdir(self._home) else []
-
-    def _shared(self) -> list[str]:
-        """Those that are there, and are no links to what is hidden."""
-        return [
-            p for p in self.wish.shared if os.path.isdir(p) and os.path.realpath(p) == p
-        ]
+    def _keeps_doors(self) -> bool:
+        # A bubblewrap that becomes root to begin could not do so any more.
+        plain = self.kind == "bubblewrap" and not os.stat(self._bwrap).st_mode & 0o4000
+        return plain and doorkeeper.works()
 
     def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
         match self.kind:
@@ -287,17 +217,17 @@ class Sandbox:
             writable = (*walls.open, self._private, *_DEVICES)
             shared = ("/dev/shm",) if walls.open else ()
             return GivenUp((*writable, *shared), tcp=not walls.network, others=True)
-        # A bubblewrap that becomes root to begin could not do so any more.
         if self.kind == "bubblewrap" and not os.stat(self._bwrap).st_mode & 0o4000:
             return GivenUp(others=True) if landlock.version() >= _WITH_ABSTRACT else None
         return None
 
-    def _environ(self) -> dict[str, str]:
-        seen = "/tmp" if self.kind == "bubblewrap" else bubblewrap.tmp(self._private)
+    def _environ(self, walls: Walls) -> dict[str, str]:
+        walled = self.kind == "bubblewrap"
+        seen = bubblewrap.scratch(walls) if walled else bubblewrap.tmp(self._private)
         places = {"TMPDIR": seen, "XDG_STATE_HOME": f"{seen}/.state"}
-        if not _can_write(os.path.join(self._home, ".cache"), self._writable):
+        if not self._layout.can_write(".cache"):
             places |= {"XDG_CACHE_HOME": f"{seen}/.cache"}
-        if not _can_write(os.path.join(self._home, ".npm"), self._writable):
+        if not self._layout.can_write(".npm"):
             places |= {"npm_config_cache": f"{seen}/.npm"}
         return places
 
@@ -305,11 +235,10 @@ class Sandbox:
         with self._lock:
             self._writers -= 1
             opened = frozenset(self._opened)
-        roots = (*self.wish.roots, *self._repositories)
+        roots = (*self.wish.roots, *self._layout.repositories)
         return take_away(before, self._guards.found(), roots, opened, self.wish.quarantine)
 
 
-_OURS = frozenset(("/", "/dev", "/proc", *bubblewrap.ELSEWHERE))
 _DEVICES = (
     "/dev/null",
     "/dev/zero",
@@ -346,43 +275,3 @@ def _why_not(bwrap: str) -> str:
     said = done.stderr.decode(errors="replace").strip().splitlines()
     last = said[-1].removeprefix("bwrap: ") if said else f"code {done.returncode}"
     return f"bubblewrap does not work here ({last})"
-
-
-def _still_shut(
-    paths: Set[str], opened: Sequence[str], links: Mapping[str, str] = MappingProxyType({})
-) -> set[str]:
-    """Without what a person saw named, and what that lies in."""
-    led_to = {os.path.realpath(path) for path in links}
-    return {
-        path
-        for path in (paths - links.keys()) | led_to
-        if not any(below(one, path) or below(path, one) for one in opened)
-        and os.path.exists(path)
-    }
-
-
-def _without(denied: Sequence[str], walls: Walls) -> Walls:
-    """Folders outside the roots are covered, so that what must be seen in them still is.
-
-    What a command gets of its own (/tmp, /proc) is not the machine's, and stays.
-    """
-    away = [p for p in denied if os.path.isdir(p) and not _is_in_roots(p, walls)]
-    return replace(
-        walls,
-        covered=tuple(
-            dict.fromkeys((*walls.covered, *(p for p in away if p not in _OURS)))
-        ),
-        denied=tuple(path for path in denied if path not in away),
-    )
-
-
-def _is_in_roots(path: str, walls: Walls) -> bool:
-    return any(below(path, root) for root in walls.roots)
-
-
-def _at_home(path: str, home: str) -> str:
-    return os.path.realpath(home + path[1:] if path.split("/")[0] == "~" else path)
-
-
-def _can_write(path: str, writable: Sequence[str]) -> bool:
-    return any(below(path, one) for one in writable)

@@ -14,13 +14,14 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Thread
 
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.groups import lives, signal_group
+from refold.place.doorkeeper import stand
 from refold.place.landlock import GivenUp, give_up
 from refold.place.limits import Limits, computed, crowded, descendants, free, over, threads
 from refold.place.port import Finished
@@ -57,6 +58,7 @@ class Supervisor:
         self._finished: Finished | None = None
         self._error: BaseException | None = None
         self._after: Callable[[], list[tuple[str, str]]] | None = None
+        self._doors = ExitStack()
         self.news, self._tell_news = _wake_up()
         self._stop, self._tell_stop = _wake_up()
 
@@ -126,6 +128,7 @@ class Supervisor:
             self.broken = call.broken(output.printed.start) if ended else ""
             watch.close()
             close(call.reading, call.news)
+            self._doors.close()
         kept, timed_out = output.printed, not ended and not why
         return Finished(
             _code(call.process.returncode) if ended else None,
@@ -147,17 +150,23 @@ class Supervisor:
         held = Held()
         try:
             held = self._walls(ends[1])
+            if held.keeps_doors:
+                self._doors.callback(stand(offline=held.offline))
             if held.rights:
                 _give_up(held.rights)
         except BaseException:
             close(*ends)
-            held.after()
+            self._abandon(held)
             raise
         try:
             return start(self._order, held, self._limits, ends)
         except BaseException:
-            held.after()
+            self._abandon(held)
             raise
+
+    def _abandon(self, held: Held) -> None:
+        self._doors.close()
+        held.after()
 
     def _until_ended(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
         """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""
@@ -236,7 +245,7 @@ class _Watch:
         if crowd := self.crowded():
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
-        disks = (f"{inside}/dev", f"{inside}/run") if self._call.held.own_space else ()
+        disks = [f"{inside}/{name}" for name in self._call.held.in_memory]
         found = over(self._limits, self._pids(), self._disks, disks)
         if crowd and not found:
             signal_group(self._group, signal.SIGCONT)

@@ -9,25 +9,13 @@ on another disk, stays beside under a name that nothing looks for.
 """
 
 import os
-import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from refold.place.beneath import FOLDER, beneath
+from refold.place.gitconfig import harmless
 from refold.place.guards import Found, pointed_to, start_of
 from refold.values.below import below
-
-# What `git init`, `git clone`, `git remote` and `git submodule` write. Nothing runs by it.
-_SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
-_CORE = {
-    "autocrlf", "bare", "eol", "filemode", "ignorecase", "logallrefupdates",
-    "precomposeunicode", "repositoryformatversion", "safecrlf", "symlinks",
-}  # fmt: skip
-_OF_REMOTES = re.compile(r"\.(?:receivepack|uploadpack|vcs|update)$")
-_EXT = re.compile(r"=\s*\"?\s*(?:ext|[\w+.-]*)::", re.IGNORECASE)
-_LONGEST = 256 * 1024  # bytes
-_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def take_away(
@@ -68,39 +56,6 @@ def _in_repository(path: str, directory: str) -> Iterator[str]:
             yield path
     elif not harmless(path):
         yield path
-
-
-def harmless(config: str) -> bool:
-    """Is there nothing in a file of git's settings by which git would run a program?"""
-    try:
-        found = os.lstat(config)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
-            return False
-        with open(os.open(config, _PLAIN), encoding="utf-8", errors="replace") as file:
-            lines = file.read(_LONGEST + 1).splitlines()
-    except OSError:
-        return False
-    section = ""
-    for line in (line.strip() for line in lines):
-        if not line or line[0] in "#;":
-            continue
-        if line[0] == "[":
-            section, _, rest = line[1:].partition("]")
-            section = section.split(maxsplit=1)[0].lower() if section.strip() else ""
-            if rest.strip() or section not in {*_SECTIONS, "core"}:
-                return False
-        elif not _harmless_line(section, line):
-            return False
-    return True
-
-
-def _harmless_line(section: str, line: str) -> bool:
-    name = line.partition("=")[0].strip().lower()
-    if line.endswith("\\") or _EXT.search(line) or not section:
-        return False
-    if section == "core":
-        return name in _CORE
-    return not _OF_REMOTES.search(f".{name}")
 
 
 def _worktree(path: str, directory: str) -> bool:

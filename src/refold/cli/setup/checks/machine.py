@@ -14,7 +14,8 @@ from refold import programs as starting
 from refold.cli.setup.checks.ground import Ground
 from refold.errors import said_by
 from refold.logs.logbook import NAME as LOG
-from refold.place.sandbox import Wish, find
+from refold.place.sandbox import find
+from refold.place.walls import Wish
 from refold.programs import Programs
 from refold.views.findings import Finding
 

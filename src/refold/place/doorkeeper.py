@@ -1,0 +1,328 @@
+"""Lets a command connect to sockets on the disk only where it could have made them.
+
+A network of its own does not keep a command from a socket that lies on a disk it sees:
+that is how programs for keys, containers and desktops listen. So the kernel stops each
+`connect` of the command and asks here (seccomp with a listener). The connection is made
+here, on the command's own socket, to the very file that was looked at: what a command
+changes meanwhile changes nothing. Which disks it may write is read from its own mounts.
+See seccomp_unotify(2).
+"""
+
+import errno
+import fcntl
+import os
+import platform
+import re
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import cache
+from threading import BoundedSemaphore, Thread
+
+from msgspec import Struct
+
+_NO_NEW_PRIVS = 38
+_FILTER, _LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
+_OPENAT2, _PIDFD_GETFD = 437, 438
+_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+_NOTICE = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, machine, where, arguments
+_ANSWER = struct.Struct("=QqiI")
+_LONGEST = 128  # bytes of an address
+_AT_ONCE = 64  # connections of one command that wait
+_MOUNT = re.compile(r"^mnt_id:\t(\d+)$", re.MULTILINE)
+
+_LOAD, _IS, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
+_NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # where they stand in seccomp_data
+_ALLOW, _ASK, _FAIL = 0x7FFF0000, 0x7FC00000, 0x00050000
+_X32 = 0x40000000
+
+
+class _Machine(Struct, frozen=True):
+    """Numbers of system calls. `foreign` are those of its older kind that make sockets."""
+
+    audit: int
+    seccomp: int
+    socket: int
+    connect: int
+    foreign: tuple[int, ...]
+
+
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, 317, 41, 42, (102, 359)),
+    "aarch64": _Machine(0xC00000B7, 277, 198, 203, (102, 281)),
+}
+_IO_URING_SETUP = 425  # it connects, too, and nobody is asked
+
+
+def stand(*, offline: bool) -> Callable[[], None]:
+    """Ask about what this thread starts from now on, until what is given back is called.
+
+    `offline`: it has a network of its own. Raises `OSError`.
+    """
+    keeper = Doorkeeper(offline=offline)
+    try:
+        keeper.stand()
+    except BaseException:
+        keeper.close()
+        raise
+    return keeper.close
+
+
+class Doorkeeper:
+    """For one command. `stand` is called by the thread that starts it, and stays behind it."""
+
+    def __init__(self, *, offline: bool) -> None:
+        self._offline, self.asked = offline, False
+        self._listener = -1
+        self._go, self._stop = os.pipe()
+        self._places = BoundedSemaphore(_AT_ONCE)
+        # A thread that stands behind the filter would ask itself.
+        self._thread = Thread(target=self._serve, name="refold-doorkeeper", daemon=True)
+        self._thread.start()
+
+    def stand(self) -> None:
+        self._listener = _listen()
+        os.write(self._stop, b"!")
+
+    def close(self) -> None:
+        """When all of the command has ended."""
+        os.close(self._stop)
+        self._thread.join()
+        os.close(self._go)
+        if self._listener >= 0:
+            os.close(self._listener)
+
+    def _serve(self) -> None:
+        if not os.read(self._go, 1):
+            return
+        ready = select.poll()
+        for number in (self._go, self._listener):
+            ready.register(number, select.POLLIN)
+        while True:
+            found = dict(ready.poll())
+            if self._go in found:
+                return
+            notice = bytearray(_NOTICE.size)
+            with suppress(OSError):  # whoever asked is gone
+                fcntl.ioctl(self._listener, _RECEIVE, notice)
+                self._hear(notice)
+
+    def _hear(self, notice: bytearray) -> None:
+        name, pid, _, _, _, _, number, address, length, *_ = _NOTICE.unpack(notice)
+        with ExitStack() as held:
+            try:
+                asked = _asked(held, pid, number, address, length)
+                fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", name))
+                goal = _goal(held, pid, asked, offline=self._offline)
+                self.asked = True
+                fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", name))
+            except OSError as error:
+                self._tell(name, error.errno or errno.EACCES)
+                return
+            if fcntl.fcntl(asked.number, fcntl.F_GETFL) & os.O_NONBLOCK:
+                self._tell(name, _connect(asked.number, goal))
+            elif not self._places.acquire(blocking=False):
+                self._tell(name, errno.EAGAIN)
+            else:
+                # It may wait for somebody who listens in the same command.
+                waiting = Thread(
+                    target=self._wait, args=(name, asked.number, goal, held.pop_all())
+                )
+                waiting.daemon = True
+                waiting.start()
+
+    def _wait(self, name: int, number: int, goal: bytes, held: ExitStack) -> None:
+        with held:
+            self._tell(name, _connect(number, goal))
+        self._places.release()
+
+    def _tell(self, name: int, error: int) -> None:
+        with suppress(OSError):  # nobody waits for it any more
+            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(name, 0, -error, 0))
+
+
+@cache
+def works() -> bool:
+    """Does this machine let us? Not in some containers, and not in a sandbox of ours."""
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        return False
+    reached: list[bool] = []
+    thread = Thread(target=lambda: reached.append(_try()))
+    thread.start()
+    thread.join()
+    return reached == [True]
+
+
+def _try() -> bool:
+    """One connection, all the way. The filter ends with this thread."""
+    try:
+        keeper = Doorkeeper(offline=True)
+        try:
+            keeper.stand()
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(5)
+                return asking.connect_ex("/dev/null") == errno.ECONNREFUSED and keeper.asked
+        finally:
+            keeper.close()
+    except OSError:
+        return False
+
+
+class _Asked(Struct, frozen=True):
+    number: int  # the socket, as a descriptor of ours
+    address: bytes
+
+
+def _asked(held: ExitStack, pid: int, number: int, address: int, length: int) -> _Asked:
+    if length > _LONGEST:
+        raise OSError(errno.EINVAL, "an address that is too long")
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        leader = next(int(line.split()[1]) for line in file if line.startswith("Tgid:"))
+    process = os.pidfd_open(leader)
+    held.callback(os.close, process)
+    ours = _system(_PIDFD_GETFD, process, number, 0)
+    held.callback(os.close, ours)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        return _Asked(ours, memory.read(length))
+
+
+def _goal(held: ExitStack, pid: int, asked: _Asked, *, offline: bool) -> bytes:
+    """The address to connect to. Raises `OSError` where it may not be reached."""
+    unix = struct.pack("=H", socket.AF_UNIX)
+    if not asked.address.startswith(unix) or _domain(asked.number) != socket.AF_UNIX:
+        return asked.address
+    if asked.address[2:3] in (b"", b"\0"):
+        # Without a file it belongs to a network: to the command's own, or to everybody.
+        if offline:
+            return asked.address
+        raise OSError(errno.ECONNREFUSED, "a socket of another program")
+    file = _opened(held, pid, asked.address[2:].partition(b"\0")[0])
+    if not _could_write(pid, file):
+        raise OSError(errno.EACCES, "a socket of another program")
+    return unix + f"/proc/self/fd/{file}".encode() + b"\0"
+
+
+def _domain(number: int) -> int:
+    with socket.socket(fileno=os.dup(number)) as copy:
+        return copy.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)
+
+
+def _opened(held: ExitStack, pid: int, path: bytes) -> int:
+    """The file that the command means, as a descriptor that only names it."""
+    import ctypes
+
+    here = os.fsencode(os.readlink(f"/proc/{pid}/cwd"))
+    root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    held.callback(os.close, root)
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _IN_ROOT)
+    found = _system(
+        _OPENAT2,
+        root,
+        ctypes.c_char_p(os.path.join(here, path)),
+        ctypes.c_char_p(how),
+        ctypes.c_size_t(len(how)),
+    )
+    held.callback(os.close, found)
+    return found
+
+
+def _could_write(pid: int, file: int) -> bool:
+    with open(f"/proc/self/fdinfo/{file}", encoding="ascii") as about:
+        mount = _MOUNT.search(about.read())
+    if not mount:
+        return False
+    with open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            number, _, _, _, _, options, *_ = line.split(" ")
+            if number == mount[1]:
+                return "rw" in options.split(",")
+    return False
+
+
+def _connect(number: int, address: bytes) -> int:
+    """What went wrong, as a number of an error; 0: nothing."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.connect(number, address, len(address)) == 0:
+        return 0
+    return ctypes.get_errno()
+
+
+def _listen() -> int:
+    """Put this thread, and what it starts, behind the filter; the listener's descriptor."""
+    import ctypes
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+    lines = _lines(_MACHINES[platform.machine()])
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *x) for x in lines))
+    program = Program(len(lines), ctypes.cast(code, ctypes.c_void_p))
+    libc = ctypes.CDLL(None, use_errno=True)
+    zero = ctypes.c_ulong(0)
+    if libc.prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero):
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+    number = _MACHINES[platform.machine()].seccomp
+    try:
+        flags = _LISTENER | _WAIT_KILLABLE
+        found = _system(number, _FILTER, flags, ctypes.byref(program))
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a kernel before 5.19
+            raise
+        found = _system(number, _FILTER, _LISTENER, ctypes.byref(program))
+    return found
+
+
+def _lines(machine: _Machine) -> list[tuple[int, int, int, int]]:
+    """The filter. A jump skips so many lines if equal, so many if not."""
+    asked, denied = (_RETURN, 0, 0, _ASK), (_RETURN, 0, 0, _FAIL | errno.EPERM)
+    absent, allowed = (_RETURN, 0, 0, _FAIL | errno.ENOSYS), (_RETURN, 0, 0, _ALLOW)
+    foreign = [
+        line
+        for number in machine.foreign
+        for line in ((_IS, 0, 1, number), denied)
+    ]  # fmt: skip
+    own = [
+        (_LOAD, 0, 0, _NUMBER),
+        (0x35, 0, 1, _X32),
+        absent,
+        (_IS, 0, 1, _IO_URING_SETUP),
+        absent,
+        (_IS, 0, 1, machine.connect),
+        asked,
+        (_IS, 1, 0, machine.socket),
+        allowed,
+        (_LOAD, 0, 0, _FIRST),
+        (_IS, 0, 1, 40),  # between a virtual machine and its host
+        denied,
+        (_IS, 1, 0, socket.AF_UNIX),
+        allowed,
+        # One that sends without a connection could send anywhere.
+        (_LOAD, 0, 0, _SECOND),
+        (_AND, 0, 0, 0xF),
+        (_IS, 0, 1, socket.SOCK_DGRAM),
+        denied,
+        allowed,
+    ]
+    old = [(_LOAD, 0, 0, _NUMBER), (_IS, 0, 1, _IO_URING_SETUP), absent, *foreign, allowed]
+    head = [(_LOAD, 0, 0, _MACHINE), (_IS, 0, len(own), machine.audit)]
+    return [*head, *own, *old]
+
+
+def _system(number: int, *given: object) -> int:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    wide = (ctypes.c_long(one) if isinstance(one, int) else one for one in given)
+    found = int(libc.syscall(ctypes.c_long(number), *wide))
+    if found < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return found

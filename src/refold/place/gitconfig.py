@@ -1,0 +1,108 @@
+"""Which of git's settings run no program, and a settings file without the others.
+
+A repository's own `config` can name programs that git starts when it only looks: filters,
+textconv, external diffs, helpers, and files that name more. What is not known to be plain
+counts as one of these. See git-config(1).
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+# What `git init`, `git clone`, `git remote` and `git submodule` write. Nothing runs by it.
+_SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
+_CORE = {
+    "autocrlf", "bare", "eol", "filemode", "ignorecase", "logallrefupdates",
+    "precomposeunicode", "repositoryformatversion", "safecrlf", "symlinks",
+}  # fmt: skip
+# These change how git looks, and make a new file of settings worth a look by a person.
+_LOOKS = {
+    "abbrev", "quotepath", "sparsecheckout", "sparsecheckoutcone", "splitindex",
+    "untrackedcache", "worktree", "checkstat", "trustctime",
+}  # fmt: skip
+_OF_DISPLAY = {"color", "column", "index", "log", "status"}
+_OF_DIFF = {
+    "algorithm", "colormoved", "colormovedws", "context", "indentheuristic",
+    "interhunkcontext", "mnemonicprefix", "noprefix", "relative", "renamelimit", "renames",
+    "statgraphwidth", "submodule", "wordregex",
+}  # fmt: skip
+_OF_REMOTES = re.compile(r"\.(?:receivepack|uploadpack|vcs|update)$")
+_EXT = re.compile(r"=\s*\"?\s*(?:ext|[\w+.-]*)::", re.IGNORECASE)
+_LONGEST = 256 * 1024  # bytes
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def harmless(config: str) -> bool:
+    """Is there nothing in a file of git's settings by which git would run a program?"""
+    text = _text(config)
+    return text is not None and all(known for _, known in _lines(text, _CORE))
+
+
+def plain(config: str) -> str | None:
+    """What of a file of settings runs nothing; None where all of it runs nothing."""
+    text = _text(config)
+    if text is None:
+        return ""
+    lines = list(_lines(text, _CORE | _LOOKS, more=True))
+    if all(known for _, known in lines):
+        return None
+    return "".join(f"{line}\n" for line, known in lines if known)
+
+
+def _text(config: str) -> str | None:
+    try:
+        found = os.lstat(config)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
+            return None
+        with open(
+            os.open(config, _PLAIN), encoding="utf-8", errors="surrogateescape"
+        ) as file:
+            return file.read(_LONGEST + 1)
+    except OSError:
+        return None
+
+
+def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[str, bool]]:
+    """Each line that says something, and whether it is known to run nothing.
+
+    A line that goes on in the next is not known, and then nor is what it goes on in.
+    """
+    section, goes_on = "", False
+    for line in (line.strip() for line in text.splitlines()):
+        if goes_on:
+            goes_on = line.endswith("\\")
+            yield line, False
+        elif not line or line[0] in "#;":
+            continue
+        elif line[0] == "[":
+            section, known = _section(line, more=more)
+            yield line, known
+        else:
+            goes_on = line.endswith("\\")
+            yield line, not goes_on and _runs_nothing(section, line, core)
+
+
+def _section(line: str, *, more: bool) -> tuple[str, bool]:
+    """Its name, "" where it is not known, and whether the line says no more than that."""
+    named, _, rest = line[1:].partition("]")
+    words = named.split(maxsplit=1)
+    name = words[0].lower() if words else ""
+    known = {*_SECTIONS, "core", *((*_OF_DISPLAY, "diff") if more else ())}
+    # A driver of diffs has a name, and may have a program.
+    if rest.strip() or name not in known or (name == "diff" and len(words) > 1):
+        return "", False
+    return name, True
+
+
+def _runs_nothing(section: str, line: str, core: set[str]) -> bool:
+    name = line.partition("=")[0].strip().lower()
+    if not section or _EXT.search(line):
+        return False
+    if section == "core":
+        return name in core
+    if section in _OF_DISPLAY:
+        return name not in ("showsignature", "pager")
+    if section == "diff":
+        return name in _OF_DIFF
+    return not _OF_REMOTES.search(f".{name}")
