@@ -9,6 +9,7 @@ What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -40,7 +41,10 @@ def arguments(walls: Walls, bwrap: str, status: int) -> list[str]:
     for path, said in walls.links if bare else ():
         words += ["--symlink", said, path]
     # Only now: what is mounted in them needed room.
-    for path in (*(("/",) if bare else ()), *(("/tmp",) if walls.looking else ())):
+    for path in (
+        *(("/",) if bare else ()),
+        *(("/tmp",) if walls.looking and not walls.own_tmp else ()),
+    ):
         words += ["--remount-ro", path]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += [] if walls.network else ["--unshare-net"]
@@ -138,7 +142,8 @@ def prepare(private: str) -> None:
 
 def in_memory(walls: Walls) -> tuple[str, ...]:
     """Disks of a command that are memory, without the first slash."""
-    return ("dev", "run", *(("var/tmp",) if walls.looking else ()))
+    own = (("tmp",) if walls.own_tmp else (), ("var/tmp",) if walls.looking else ())
+    return ("dev", "run", *chain.from_iterable(own))
 
 
 def scratch(walls: Walls) -> str:
@@ -182,7 +187,8 @@ def _disk(walls: Walls) -> Iterator[_Mount]:
 def _covers(walls: Walls) -> Iterator[_Mount]:
     covered, shown = {*ELSEWHERE, *walls.covered}, _shown(walls)
     empty, nothing, var = (os.path.join(walls.private, n) for n in _OF_PRIVATE)
-    yield _depth("/tmp"), 0, "--bind", tmp(walls.private), "/tmp"
+    shared = ("--tmpfs",) if walls.own_tmp else ("--bind", tmp(walls.private))
+    yield _depth("/tmp"), 0, *shared, "/tmp"
     ours = ("--tmpfs",) if walls.looking else ("--bind", var)
     yield _depth("/var/tmp"), 0, *ours, "/var/tmp"
     yield _depth("/run"), 0, "--tmpfs", "/run"

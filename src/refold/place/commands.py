@@ -105,8 +105,9 @@ class ShellCommands:
             )
         if self._sandbox is None:
             return Held()
-        seen, unread = order.given.seen, self._unread
-        return self._sandbox.held(order.cwd, order.confines, status, seen, unread)
+        return self._sandbox.held(
+            order.cwd, order.confines, status, order.given, self._unread
+        )
 
 
 async def _until_over(running: Supervisor) -> None:

@@ -82,12 +82,13 @@ class Given(Struct, frozen=True):
 
     `stdin` is a descriptor of ours, which may be a socket. `limits` stand for those of
     all others. `seen` are directories that it must be able to read, whatever hides them.
-    `used` hears now and then how many seconds all of it has computed.
+    With `own_tmp` its /tmp is its own and ends with it. `used` hears now and then how many seconds all of it has computed.
     """
 
     stdin: int | None = None
     limits: Limits | None = None
     seen: tuple[str, ...] = ()
+    own_tmp: bool = False
     used: Callable[[float], None] | None = None
 
 

@@ -21,6 +21,7 @@ from refold.errors import ToolFailed
 from refold.place import bubblewrap, doorkeeper, landlock, seatbelt
 from refold.place.guards import Found, Guards
 from refold.place.landlock import GivenUp
+from refold.place.port import NOTHING_MORE, Given
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
 from refold.place.walls import Layout, Room, Walls, Wish, nothing, without
@@ -96,10 +97,10 @@ class Sandbox:
         cwd: str,
         confines: Confines,
         status: int,
-        seen: Sequence[str] = (),
+        given: Given = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = nothing,
     ) -> Held:
-        """The walls for one command, which must see `seen` and may not read `unread`.
+        """The walls for one command, which may not read `unread`.
 
         It looks at the disk: call it from a thread.
         """
@@ -111,10 +112,10 @@ class Sandbox:
         before = self._guards.found()
         writes = confines.writes and self.wish.profile == "workspace"
         still = self._begin(before, writes=writes)
-        room = Room(self._private, cwd, self._keeps_doors)
+        room = Room(self._private, cwd, self._keeps_doors, given.own_tmp)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         denied = tuple(path for path in named if os.path.exists(path))
-        walls = without(denied, self._layout.walls(room, confines, still, seen))
+        walls = without(denied, self._layout.walls(room, confines, still, given.seen))
         walled = self.kind == "bubblewrap"
         return Held(
             words=self._words(walls, status),

@@ -62,8 +62,8 @@ class Walls(Struct, frozen=True, kw_only=True):
     below covered ones. `instead` has files, and what of ours is shown in their place;
     `links` those of a disk whose "/" is covered, with what they say.
 
-    What only looks shares no place to write with others: it sees their /tmp, and has a
-    /var/tmp that ends with it.
+    What only looks shares no place to write with others: it sees their /tmp, or with
+    `own_tmp` an empty one, and has a /var/tmp that ends with it.
     """
 
     private: str
@@ -80,6 +80,7 @@ class Walls(Struct, frozen=True, kw_only=True):
     shut: tuple[str, ...] = ()
     network: bool = False
     looking: bool = False
+    own_tmp: bool = False
     root: bool = False  # are we root, without a user space of our own?
 
 
@@ -89,6 +90,7 @@ class Room(Struct, frozen=True):
     private: str
     cwd: str
     keeps_doors: bool = False  # it connects only to sockets that it could have made
+    own_tmp: bool = False
 
 
 class Layout:
@@ -140,6 +142,7 @@ class Layout:
             ),
             network=network,
             looking=not writes,
+            own_tmp=room.own_tmp,
             root=os.geteuid() == 0,
         )
 

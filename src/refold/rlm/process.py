@@ -106,6 +106,7 @@ class Process:
             # Code is to get a MemoryError before all of it is ended.
             limits=Limits(processes=_PROCESSES, memory=memory * 5 // 4, glances=_GLANCES),
             seen=tuple(dict.fromkeys([sys.prefix, sys.base_prefix, str(_ROOT), *_paths()])),
+            own_tmp=True,
             used=self._used,
         )
         words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", _CODE]
