@@ -5,8 +5,11 @@ facts that calls are judged by. What is judged how is the business of `permissio
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 
@@ -17,7 +20,12 @@ from refold.config.paths import Paths, home
 from refold.config.rules import rules_of
 from refold.config.settings import Settings
 from refold.errors import BadInput
-from refold.permissions.decide import readable, unreadable, unreadable_as_a_whole
+from refold.permissions.decide import (
+    folders_with_unreadable,
+    readable,
+    unreadable,
+    unreadable_as_a_whole,
+)
 from refold.permissions.facts import Facts
 from refold.permissions.families import is_about, is_elsewhere, reads
 from refold.permissions.rules import Rule
@@ -33,6 +41,7 @@ from refold.skills.places import shipped
 from refold.tools.contract import Tool
 
 _MIB = 1024 * 1024
+_MOST_ELSEWHERE = 5_000  # paths that are looked at outside the workspace
 # What others wrote, in such numbers that a command would have to wait for the look.
 _OTHERS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
 
@@ -171,14 +180,21 @@ class Workspace:
         return _unshown(real, self.rules, self._facts)
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
-        """What no command may read, as it is now: in the workspace every file, elsewhere
-        what the rules name literally."""
-        elsewhere = filter(self._facts.outside, unreadable_as_a_whole(rules, self._facts))
+        """What no command may read, as it is now.
+
+        In the workspace that is every file that a rule means; elsewhere what a rule names,
+        and what it means in the nearest folders below where its pattern begins.
+        """
+        facts = self._facts
+        elsewhere = {*filter(facts.outside, unreadable_as_a_whole(rules, facts))}
+        for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
+            near = islice(_nearest(folder, self._where.real), _MOST_ELSEWHERE)
+            elsewhere.update(path for path in near if unreadable(path, rules, facts))
         found = [
             path
             for root in self._where.real
             for path in _files(root)
-            if unreadable(path, rules, self._facts)
+            if unreadable(path, rules, facts)
         ]
         return (*found, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
 
@@ -223,6 +239,19 @@ def _at_home(paths: Sequence[str]) -> tuple[str, ...]:
 def _tidy() -> None:
     reap_strays()
     remove_strays()
+
+
+def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
+    """What lies below it, level by level."""
+    waiting = deque([folder])
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.popleft()) as entries:
+            for entry in entries:
+                if entry.path in without:
+                    continue
+                yield entry.path
+                if entry.name not in _OTHERS and entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
 
 
 def _files(root: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from refold.permissions.facts import Decision, Facts, Target, Touch
 from refold.permissions.families import CODE, COMMANDS, reads
 from refold.permissions.matching import LEAVE_PLAN, allowing, forbidding, may_read
-from refold.permissions.paths import whole
+from refold.permissions.paths import beginnings, whole
 from refold.permissions.protected import protected
 from refold.permissions.rules import Rule
 from refold.values.confines import Confines
@@ -61,6 +61,16 @@ def unreadable_as_a_whole(rules: Sequence[Rule], facts: Facts) -> set[str]:
         for rule in rules
         if rule.verdict == "deny" and rule.pattern and reads(rule.tool)
         for path in whole(rule.pattern, facts)
+    }
+
+
+def folders_with_unreadable(rules: Sequence[Rule], facts: Facts) -> set[str]:
+    """Folders, anywhere, below which deny rules on reading may mean some of the files."""
+    return {
+        folder
+        for rule in rules
+        if rule.verdict == "deny" and rule.pattern and reads(rule.tool)
+        for folder in beginnings(rule.pattern, facts)
     }
 
 

@@ -51,6 +51,22 @@ def whole(pattern: str, facts: Facts) -> Iterator[str]:
             yield facts.follow(f"{start}/{literal}")
 
 
+def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
+    """The folders that a forbidding pattern begins in, if it is no one file.
+
+    None for what is meant anywhere: nobody can search a whole disk.
+    """
+    for start, rest in _anywhere(pattern, facts):
+        literal, unsure, _ = rest.partition("*")
+        literal = min(literal, rest.partition("?")[0], key=len)
+        if unsure or "?" in rest:
+            folder = facts.follow(
+                f"{start}/{literal.rpartition('/')[0]}".rstrip("/") or "/"
+            )
+            if folder != "/":
+                yield folder
+
+
 def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     """Where a pattern starts, literally, and how it goes on."""
     rest = pattern + "**" if pattern.endswith("/") else pattern
