@@ -74,7 +74,7 @@ class Model:
         self._step = 0
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        usage = Usage(output=self._tree.chance.randint(1, MOST))
+        usage = Usage(cached=1, output=self._tree.chance.randint(1, MOST))
         step = self._step
         if request.tools:
             self._step += 1

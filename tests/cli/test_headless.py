@@ -140,7 +140,7 @@ def test_json_is_one_document_with_everything_a_script_needs(
         "type": "result", "outcome": "answered", "reason": "", "text": "Four.",
         "model": "script/script.jsonl", "steps": 1, "cost": None, "denials": [], "files": [],
         "warnings": [],
-        "usage": {"fresh": 10, "cached": 0, "cache_write": 0, "output": 5, "reasoning": 0},
+        "usage": {"fresh": 10, "cached": 0, "cache_write": 0, "output": 5, "reasoning": 0, "estimated": False},
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
 from hypothesis import example, given
 from hypothesis import strategies as some
 from msgspec import Raw
+from msgspec.structs import replace
 
 from refold.engine.request import build_request
 from refold.journal import events as news
@@ -213,7 +214,8 @@ class Endless:
         call = [("weather", f'{{"city": "{step}"}}')]
         answer = as_reply(call if step < self.steps else "Done.")
         sys.settrace(self._count if step in self.traced else None)
-        for delta in deltas(answer, step):
+        told = replace(answer, usage=Usage(fresh=10 + 20 * step, output=9))
+        for delta in deltas(told, step):
             yield delta
 
     def _count(self, frame: FrameType, what: str, _: object) -> Any:

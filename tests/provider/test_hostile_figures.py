@@ -1,8 +1,16 @@
 """What a provider says it used is never credit, and a small answer is never a large one."""
 
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from wires import WIRES, said, words
 
+from refold.provider.port import Done
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import WireName, answer
 from refold.values.usage import Usage
 
 COUNTS = st.integers(-(10**30), 10**30)
@@ -17,3 +25,30 @@ def test_no_usage_lowers_a_sum(a: int, b: int, c: int, d: int, e: int) -> None:
     assert all(
         getattr(after, name) >= getattr(before, name) for name in Usage.__struct_fields__
     )
+
+
+@pytest.mark.parametrize("told", [b'"many"', b"[1]", b"true", b"1e400", b"NaN", b"-5"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_counts_that_are_no_numbers_cost_no_answer(wire: WireName, told: bytes) -> None:
+    """They count as none told; what is charged then is the engine's to say."""
+    good = answer(wire, Reply("Rain.", usage=Usage(fresh=4_321, output=1_234)))
+    assert isinstance(good.body, bytes)
+    odd = good.body.replace(b"4321", told).replace(b"1234", told).replace(b"5555", told)
+
+    found = said(wire, replace(good, body=odd))
+
+    assert words(found) == "Rain."
+    assert isinstance(found[-1], Done)
+    assert found[-1].usage.input == 0
+    assert found[-1].usage.output <= 1  # what Anthropic says at the start of an answer
+
+
+def test_counts_in_no_object_cost_no_answer() -> None:
+    good = answer("openai-chat", Reply("Rain.", usage=Usage(fresh=4_321, output=1_234)))
+    assert isinstance(good.body, bytes)
+    odd = re.sub(rb'"usage":\{.*\}(?=\}\n\n)', b'"usage":"none"', good.body)
+
+    found = said("openai-chat", replace(good, body=odd))
+
+    assert words(found) == "Rain."
+    assert found[-1] == Done(model="gpt-1")

@@ -30,8 +30,9 @@ from refold.session.session import Session
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
 from refold.views.cells import cut
-from refold.views.counts import dollars, duration, money, tokens
+from refold.views.counts import about, dollars, duration, money, tokens
 from refold.views.escape import on_one_line
+from refold.views.news import ESTIMATED
 
 _WIDEST = 80
 _TICK, _BEAT = 0.2, 10.0  # seconds
@@ -89,6 +90,8 @@ class Progress:
         match frame.item:
             case Entry(_, event) as entry:
                 self._leaves.heard(entry)
+                if session.view.account.estimated == entry.seq:
+                    self.say(ESTIMATED)
                 return self._told(event, session)
             case ChildMoved(node) as moved if "/" not in node:
                 self._moved[node] = moved
@@ -134,10 +137,11 @@ class Progress:
         yield f"{tokens(count)} tokens"
         cost = spent.dollars + sum(moved.cost or 0.0 for moved in below)
         unknown = spent.unpriced or any(moved.cost is None for moved in below)
+        known = f"{about(spent)}{dollars(cost)}"
         if unknown:
-            yield f"{dollars(cost)} and more" if cost else "price unknown"
+            yield f"{known} and more" if cost else "price unknown"
         else:
-            yield dollars(cost)
+            yield known
 
 
 class _Leaves:

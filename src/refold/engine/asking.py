@@ -10,6 +10,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.engine import calls
+from refold.engine.charging import Measured
 from refold.engine.draft import Draft
 from refold.engine.request import build_request
 from refold.engine.saving import begin_saving
@@ -49,7 +50,11 @@ async def ask(world: World, record: Record) -> None:
 def draft_of(view: View, world: World) -> Draft:
     """An answer to what the view says, of which nothing has come yet."""
     reached = world.names if world.deferred else ()  # by way of another
-    return Draft(view.account.calls, view.talk.briefed.model, world.mind.price, reached)
+    talk = view.talk
+    sent = Measured(
+        talk.size + talk.told, pictures=len(talk.pictures), limit=talk.briefed.output
+    )
+    return Draft(view.account.calls, talk.briefed.model, world.mind.price, reached, sent)
 
 
 def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:

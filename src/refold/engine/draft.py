@@ -4,7 +4,9 @@ from collections.abc import Callable, Collection
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
+from refold.engine.charging import Charge, Measured, charge
 from refold.engine.meant import meant
 from refold.journal.events import ModelAnswered, ModelFailed
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
@@ -29,7 +31,8 @@ class _Call:
 class Draft:
     """`next_call` numbers our ids; `model` is who was asked; `price` gives dollars.
 
-    `tools` are those that the model may have called by way of another.
+    `tools` are those that the model may have called by way of another; `sent` is the
+    request as far as it is measured.
     """
 
     def __init__(
@@ -38,9 +41,10 @@ class Draft:
         model: str,
         price: Callable[[str, Usage], float | None],
         tools: Collection[str] = (),
+        sent: Measured = Measured(),  # noqa: B008 - frozen
     ) -> None:
         self._next, self._model, self._price = next_call, model, price
-        self._tools = tools
+        self._tools, self._sent, self._heard = tools, sent, 0
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
@@ -56,11 +60,14 @@ class Draft:
         """Take in a piece; what a watcher should hear of it comes back."""
         match delta:
             case TextDelta(text):
+                self._heard += len(text)
                 self._close_thinking()
                 return self._say(text)
             case ThinkingDelta(text, wire, data):
+                self._heard += len(text)
                 return self._think(text, wire, data)
             case CallDelta():
+                self._heard += len(delta.arguments)
                 self._close_thinking()
                 return self._call(delta)
             case Done():
@@ -88,14 +95,14 @@ class Draft:
         if not says and stop not in ("length", "refused"):
             return None
         kept = parts if says else ()
-        model = done.by or self._model
-        asked = model.partition("/")[2]
+        charged = self._charge(done)
+        asked = charged.model.partition("/")[2]
         return ModelAnswered(
             Message("assistant", kept),
-            done.usage,
+            charged.usage,
             stop,
-            model,
-            cost=self._cost(done),
+            charged.model,
+            cost=charged.cost,
             why=done.why,
             served=done.model if done.model != asked else "",
         )
@@ -103,10 +110,10 @@ class Draft:
     def failed(self, reason: str, kind: str) -> ModelFailed:
         """That no answer came of it; what there was of one had to be paid for, though."""
         shown = self.text if self.text.strip() else ""
-        if (done := self._done) is None:
+        if self._done is None and not self._heard:
             return ModelFailed(reason, kind, shown)
-        model = done.by or self._model
-        return ModelFailed(reason, kind, shown, done.usage, model, self._cost(done))
+        found = self._charge(self._done or Done())
+        return ModelFailed(reason, kind, shown, found.usage, found.model, found.cost)
 
     def partial(self) -> ModelAnswered | None:
         """What a person saw before a stop. Half a call is no call."""
@@ -118,9 +125,9 @@ class Draft:
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
 
-    def _cost(self, done: Done) -> float | None:
-        told = done.cost is not None
-        return done.cost if told else self._price(done.by or self._model, done.usage)
+    def _charge(self, done: Done) -> Charge:
+        call = replace(self._sent, heard=self._heard)
+        return charge(done, call, self._model, self._price)
 
     def _say(self, text: str) -> Live | None:
         if not text:

@@ -12,15 +12,17 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TypeAlias, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.engine.charging import A_TOKEN, Charge, Measured, charge
 from refold.engine.measure import tokens
 from refold.engine.world import Mind, Purse, Record
 from refold.errors import ProviderError
 from refold.journal.events import BudgetSet, Reserved, Settled
 from refold.journal.fold import View
 from refold.journal.used import Used, budget_of, used
-from refold.provider.port import Came, Done, Request, Sent, TextDelta
+from refold.provider.port import Came, Done, Request, Sent, TextDelta, ThinkingDelta
 from refold.values.budget import Budget, Estimate
 from refold.values.usage import Usage
 
@@ -183,40 +185,51 @@ async def ask_beside(
     Raises `ProviderError`, also where nothing is left to pay for it. What it used is
     recorded; cut off half-way, what was set aside stays counted.
     """
-    size = sum(len(s.message.text) for s in request.messages) + len(request.system)
-    usage = Usage(fresh=size // 3, output=request.max_output or ANSWER)
+    usage = Usage(fresh=size_of(request) // A_TOKEN, output=request.max_output or ANSWER)
     aside = Reserved(purpose, aide.model, aide.price(aide.model, usage), usage.uncached)
     at = await reserve(lambda _: aside, budget, record, purse)
     if aide.trace is not None:
         request = replace(request, trace=True)
     try:
         try:
-            text, done = await heard(request, aide)
+            came = await heard(request, aide)
         finally:
             if aide.trace is not None:
                 await record(*await aide.trace.told(record))
     except ProviderError as error:
         await record(Settled(at, model=aide.model, failed=str(error)))
         raise
-    model = done.by or aide.model
-    told = done.cost is not None
-    cost = done.cost if told else aide.price(model, done.usage)
+    done, paid = came.done, came.charged(aide)
     refused = f"the model refused{f': {done.why}' if done.why else ''}"
     failed = refused if done.stop == "refused" else ""
-    await record(Settled(at, done.usage, model, cost, failed))
+    await record(Settled(at, paid.usage, paid.model, paid.cost, failed))
     if failed:
         raise ProviderError(failed)
-    return text
+    return came.text
 
 
-async def heard(request: Request, aide: Mind) -> tuple[str, Done]:
+class WholeAnswer(Struct, frozen=True):
+    """A whole answer of a model that was asked beside the talk."""
+
+    text: str
+    done: Done
+    call: Measured
+
+    def charged(self, aide: Mind) -> Charge:
+        return charge(self.done, self.call, aide.model, aide.price)
+
+
+async def heard(request: Request, aide: Mind) -> WholeAnswer:
     pieces: list[str] = []
+    thought = 0
     done: Done | None = None
     async with aclosing(aide.provider.stream(request)) as deltas:
         async for delta in deltas:
             match delta:
                 case TextDelta(text):
                     pieces.append(text)
+                case ThinkingDelta(text):
+                    thought += len(text)
                 case Done():
                     done = delta
                 case Sent() | Came() if aide.trace is not None:
@@ -225,4 +238,12 @@ async def heard(request: Request, aide: Mind) -> tuple[str, Done]:
                     pass
     if done is None:
         raise ProviderError("the answer broke off")
-    return "".join(pieces), done
+    text = "".join(pieces)
+    sent, pictures = size_of(request), len(request.pictures)
+    call = Measured(sent, len(text) + thought, pictures, request.max_output)
+    return WholeAnswer(text, done, call)
+
+
+def size_of(request: Request) -> int:
+    """Characters of the words that a model is asked with."""
+    return sum(len(s.message.text) for s in request.messages) + len(request.system)

@@ -23,6 +23,7 @@ HEARS = (
     ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, Handed, Imported,
 )  # fmt: skip
 _KEYS_REMEMBERED = 256
+_USES = (ModelAnswered, ModelFailed, Settled)
 
 
 class Account(Struct, frozen=True):
@@ -32,11 +33,15 @@ class Account(Struct, frozen=True):
     last: Usage = Usage()  # of the newest answer: how full the window is
     calls: int = 0  # ids given out; the next call's id is the next number
     client_keys: tuple[str, ...] = ()  # the newest ones
+    estimated: int = 0  # the seq of the first whose usage is an estimate of ours
     handed: tuple[tuple[str, str], ...] = ()  # variables of its Python: name and blob
 
 
 def apply(account: Account, entry: Entry) -> Account:
-    match entry.event:
+    event = entry.event
+    if isinstance(event, _USES) and event.usage and event.usage.estimated:
+        account = replace(account, estimated=account.estimated or entry.seq)
+    match event:
         case ModelAnswered() as answer:
             return replace(
                 _paid(account, answer.model, answer.usage, answer.cost),
@@ -53,7 +58,7 @@ def apply(account: Account, entry: Entry) -> Account:
         case Handed(name, blob):
             return replace(account, handed=(*account.handed, (name, blob)))
         case Forked() | Imported():
-            return _copied(account, entry.event)
+            return _copied(account, event)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
             return replace(account, client_keys=keys)

@@ -309,7 +309,7 @@ def tool_size(tool: ToolSpec) -> int:
 def _ratio(talk: Talk, answer: ModelAnswered) -> float:
     """Characters of a token, by what a provider counted. Kept within what can be true."""
     read = answer.usage.input
-    if answer.partial or read <= 0:
+    if answer.partial or read <= 0 or answer.usage.estimated:
         return talk.ratio
     sent, pictures = talk.size + talk.told, A_PICTURE * len(talk.pictures)
     return min(8.0, max(1.0, sent / max(read - pictures, read // 4, 1)))

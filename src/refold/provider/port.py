@@ -109,6 +109,7 @@ class Done(Struct, frozen=True):
     by: str = ""  # provider/model, where another one answered than was asked
     cost: float | None = None  # US dollars, where the provider says so
     why: str = ""  # what the provider said of a refusal
+    by_agent: bool = False  # an agent's own program: it counts many requests as one
 
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | CallDelta | Retrying | Sent | Came | Done

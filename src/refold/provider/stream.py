@@ -26,6 +26,7 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 from refold.provider.sse import Overlong
+from refold.provider.token_counts import uncounted
 from refold.values.clean import clean
 
 State = TypeVar("State")
@@ -183,7 +184,10 @@ def _odd(
             case {"type": str(name)} if types and name not in types:
                 return None
             case _:
-                return msgspec.convert(found, kind)
+                try:
+                    return msgspec.convert(found, kind)
+                except msgspec.ValidationError:
+                    return msgspec.convert(uncounted(found), kind)
     except (ValueError, RecursionError):
         start = quoted(data[:80].decode("utf-8", "replace"))
         raise Unreachable(

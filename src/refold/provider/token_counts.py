@@ -4,14 +4,26 @@ What they cost is `prices`' business.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from refold.values.usage import Usage
+
+_COUNTS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_count"})
 
 
 def count(told: Any) -> int:
     """A number of tokens, whatever stands where one should be."""
     return told if type(told) is int and told > 0 else 0
+
+
+def uncounted(event: Any) -> Any:
+    """An event of an answer without its counts, where those are none that can be read."""
+    match event:
+        case dict():
+            items = cast("dict[str, Any]", event).items()
+            return {k: uncounted(v) for k, v in items if k not in _COUNTS}
+        case _:
+            return event
 
 
 def openai_usage(

@@ -13,13 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import Leash
-from refold.engine.spending import ANSWER, NOTHING_LEFT, heard, reserve
+from refold.engine.charging import A_TOKEN
+from refold.engine.spending import ANSWER, NOTHING_LEFT, WholeAnswer, heard, reserve
 from refold.engine.tracing import Trace
 from refold.engine.world import Mind, World
 from refold.errors import ProviderError, Refused
 from refold.journal.events import Reserved, Settled
 from refold.journal.fold import View
-from refold.provider.port import Done, Request
+from refold.provider.port import Request
 from refold.rlm.joined import Joined
 from refold.rlm.memo import Memo
 from refold.rlm.port import HostFailed
@@ -153,9 +154,9 @@ class Leaves:
                 failed = str(came)
                 await self._record(Settled(at, model=aide.model, failed=failed))
                 raise came
-            return await self._settle(at, *came, asking, aide)
+            return await self._settle(at, came, asking, aide)
 
-    async def _heard(self, asked: Request, aide: Mind) -> tuple[str, Done] | LeafFailed:
+    async def _heard(self, asked: Request, aide: Mind) -> WholeAnswer | LeafFailed:
         try:
             with anyio.fail_after(self._leash.call):
                 return await heard(asked, aide)
@@ -169,7 +170,7 @@ class Leaves:
 
     async def _reserve(self, asking: _Asking, aide: Mind, call: Call) -> int:
         """Set its money aside; as long as others are under way, some may be left over."""
-        usage = Usage(fresh=asking.question.size // 3, output=ANSWER)
+        usage = Usage(fresh=asking.question.size // A_TOKEN, output=ANSWER)
         dollars, world = aide.price(aide.model, usage), self._world()
 
         def wanted(view: View) -> Reserved:
@@ -186,19 +187,17 @@ class Leaves:
                 call.begin()
                 return at
 
-    async def _settle(
-        self, at: int, text: str, done: Done, asking: _Asking, aide: Mind
-    ) -> str:
-        model, problem = done.by or aide.model, asking.question.problem(text)
-        cost = aide.price(model, done.usage) if done.cost is None else done.cost
+    async def _settle(self, at: int, came: WholeAnswer, asking: _Asking, aide: Mind) -> str:
+        text, done, paid = came.text, came.done, came.charged(aide)
+        problem = asking.question.problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
         if done.stop == "refused":
             failed = f"the model refused{f': {done.why}' if done.why else ''}"
         elif done.stop == "length" and asking.question.shape is None:
             failed = "the output limit cut the answer off: ask for less at once"
         settled = await self._settled(text)
-        paid = replace(settled, reserved=at, usage=done.usage, model=model, cost=cost)
-        await self._record(replace(paid, failed=failed))
+        settled = replace(settled, reserved=at, usage=paid.usage, model=paid.model)
+        await self._record(replace(settled, cost=paid.cost, failed=failed))
         if failed and not problem:
             raise LeafFailed(failed)
         if self._memo is not None and not failed:

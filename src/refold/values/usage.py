@@ -9,7 +9,8 @@ class Usage(Struct, frozen=True):
 
     Providers differ: Anthropic's own "input" leaves cached tokens out, OpenAI's
     includes them. The wires translate; from here on nobody need know.
-    `reasoning` is the part of `output` that was thought and not said.
+    `reasoning` is the part of `output` that was thought and not said. `estimated`: the
+    provider told nothing, or what cannot be true, so some of it is an estimate of ours.
     """
 
     fresh: int = 0
@@ -17,6 +18,7 @@ class Usage(Struct, frozen=True):
     cache_write: int = 0
     output: int = 0
     reasoning: int = 0
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         # What a provider says is never credit: a negative count would lower a budget's use.
@@ -40,6 +42,7 @@ class Usage(Struct, frozen=True):
             self.cache_write + other.cache_write,
             self.output + other.output,
             self.reasoning + other.reasoning,
+            self.estimated or other.estimated,
         )
 
 

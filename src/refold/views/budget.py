@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from refold.journal.fold import View
 from refold.journal.used import budget_of, used
 from refold.values.budget import NO_LIMIT, Budget
-from refold.views.counts import dollars, duration, tokens
+from refold.views.counts import about, dollars, duration, tokens
 from refold.views.styled import Line, line
 
 
@@ -51,12 +51,16 @@ def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
         left = max(0.0, budget.dollars - now.dollars)
         held = _held(dollars(now.waiting_dollars), now.waiting_dollars)
         more = ", and more whose price is not known" if spent.unpriced else ""
-        said = f"{dollars(spent.dollars)} used{held}{more}, {dollars(left)} left"
+        said = (
+            f"{about(spent)}{dollars(spent.dollars)} used{held}{more}, {dollars(left)} left"
+        )
         yield _row(dollars(budget.dollars), said, turn)
     if budget.tokens is not None:
         left = max(0, budget.tokens - now.tokens)
         held = _held(tokens(now.waiting_tokens), now.waiting_tokens)
-        said = f"{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
+        said = (
+            f"{about(spent)}{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
+        )
         what = "tokens that no cache had, where a price is not known"
         yield _row(f"{tokens(budget.tokens)} {what}", said, turn)
     if budget.calls is not None:

@@ -55,10 +55,15 @@ def window(last: Usage, size: int) -> str:
 
 
 def money(spent: Spent) -> str:
-    """What it cost. Where some of it is not known, that is said; "" where nothing is."""
+    """What it cost; "" where nothing is known. What is not known, or estimated, is said."""
     if spent.unpriced == spent.answers:
         return ""
-    return f"{dollars(spent.dollars)}{' and more' if spent.unpriced else ''}"
+    return f"{about(spent)}{dollars(spent.dollars)}{' and more' if spent.unpriced else ''}"
+
+
+def about(spent: Spent) -> str:
+    """What stands before a sum of which a part is estimated."""
+    return "~" if spent.usage.estimated else ""
 
 
 def spent_row(spent: Spent) -> str:
@@ -103,4 +108,5 @@ def many(count: int, what: str) -> str:
 
 def _tokens(usage: Usage) -> str:
     cached = f" ({tokens(usage.cached)} cached)" if usage.cached else ""
-    return f"{tokens(usage.input)} in{cached} · {tokens(usage.output)} out"
+    sign = "~" if usage.estimated else ""
+    return f"{sign}{tokens(usage.input)} in{cached} · {sign}{tokens(usage.output)} out"

@@ -11,6 +11,10 @@ from refold.views.styled import Line, line
 
 _NAMED = 3  # files
 _LONGEST = 60  # cells of words that wait
+ESTIMATED = (
+    "The provider does not say how many tokens it used, or says what cannot be true: "
+    "what is marked with ~ is estimated from the text."
+)
 
 
 def shortened(event: Compacted, view: View, assumed: int) -> Line:

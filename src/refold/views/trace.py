@@ -14,7 +14,7 @@ from refold.journal.events import ModelAnswered, ModelFailed
 from refold.journal.tree import Node, walk
 from refold.values.usage import Spent
 from refold.views.cells import cells
-from refold.views.counts import dollars, duration
+from refold.views.counts import about, dollars, duration
 from refold.views.deeds import Aside, Birth, Deed, Made, Step, deeds, fate, spent_by
 from refold.views.escape import on_one_line
 from refold.views.styled import Line
@@ -158,7 +158,7 @@ def _line(each: Traced, wide: int, room: int) -> Line:
     address += " " * (wide - cells(address))
     name = f"  {on_one_line(each.name)}" if each.kind != "tool" and each.name else ""
     how = each.outcome.replace("_", " ")
-    cost = f"  {dollars(each.spent.dollars)}" if each.spent.cost else ""
+    cost = f"  {about(each.spent)}{dollars(each.spent.dollars)}" if each.spent.cost else ""
     found: Line = (
         ("dim", f"{when}  {took:>10}  "), ("strong", address),
         (style_of(each.outcome), f"  {how}"), ("plain", name), ("dim", cost),

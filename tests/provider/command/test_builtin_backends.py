@@ -66,7 +66,10 @@ def test_what_ollama_prints_is_read_with_its_counts(tmp_path: Path) -> None:
 
     told = ask(connected(found, "qwen3:4b"), request("Hi"))
 
-    assert (words(told), told[-1]) == ("Hello!", Done(Usage(fresh=26, output=298)))
+    assert (words(told), told[-1]) == (
+        "Hello!",
+        Done(Usage(fresh=26, output=298), by_agent=True),
+    )
 
 
 @pytest.mark.parametrize(

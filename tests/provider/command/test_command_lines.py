@@ -108,7 +108,7 @@ def test_what_a_program_says_streams_through_with_usage_and_cost(tmp_path: Path)
         ThinkingDelta("hm"),
         TextDelta("Hel"),
         TextDelta("lo"),
-        Done(Usage(fresh=5, cached=4, output=2), "length", "m-9", cost=0.25),
+        Done(Usage(fresh=5, cached=4, output=2), "length", "m-9", cost=0.25, by_agent=True),
     ]
 
 
@@ -255,7 +255,7 @@ def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> Non
         ),
         Came(b"Hi"),
         TextDelta("Hi"),
-        Done(),
+        Done(by_agent=True),
     ]
 
 
@@ -497,7 +497,7 @@ def test_one_that_has_said_all_and_stays_is_ended(tmp_path: Path) -> None:
 
     provider = connected(spec(program, output=JSONL), patience=Patience(5.0, 0.02))
 
-    assert ask(provider) == [TextDelta("Hi"), Done()]
+    assert ask(provider) == [TextDelta("Hi"), Done(by_agent=True)]
 
 
 def test_one_that_went_away_since_is_named_with_how_to_get_it(tmp_path: Path) -> None:

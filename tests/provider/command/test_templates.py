@@ -79,7 +79,7 @@ def test_lines_of_json_are_read_by_the_places_that_are_named(tmp_path: Path) -> 
     assert ask(connect(found, "", environ=os.environ)) == [
         TextDelta("Hel"),
         TextDelta("lo"),
-        Done(Usage(fresh=5, cached=4, output=2), cost=0.5),
+        Done(Usage(fresh=5, cached=4, output=2), cost=0.5, by_agent=True),
     ]
 
 

@@ -70,7 +70,7 @@ def test_lines_of_json_are_told_piece_by_piece_and_the_rest_is_kept_for_the_end(
 
     assert found == [TextDelta("Hel"), ThinkingDelta("hm"), TextDelta("\nlo")]
     assert reading.over
-    assert reading.done() == Done(cost=0.5)
+    assert reading.done() == Done(cost=0.5, by_agent=True)
 
 
 def test_an_answer_that_came_in_no_pieces_is_taken_whole() -> None:
@@ -139,7 +139,7 @@ def test_tokens_can_stand_in_words_on_standard_error() -> None:
 
     done = read(output, b"Hi")[1].done("read:  1,024 tokens\nsaid: 7 tokens\n")
 
-    assert done == Done(Usage(fresh=1024, output=7))
+    assert done == Done(Usage(fresh=1024, output=7), by_agent=True)
 
 
 def test_plain_text_loses_what_only_a_terminal_understands() -> None:

@@ -21,6 +21,7 @@ from refold.session.session import Session
 from refold.tools.builtin import builtin
 from refold.values.clean import clean
 from refold.views.closing import warnings
+from refold.views.news import ESTIMATED
 from refold.views.result import EXIT_CODES, result
 from refold.views.stream import (
     Document,
@@ -78,6 +79,7 @@ class Told:
         left = False
         async for frame in frames:
             found = list(documents(frame, live=live, asked=self.asked))
+            found += self._estimated(frame)
             more = after(frame.item) if isinstance(frame.item, Entry) else None
             if more is not None:
                 found.append(more)
@@ -89,6 +91,13 @@ class Told:
             if self.gone and not left:
                 left = await session.inbox.cancel(_UNREAD)
         self.finished.set()
+
+    def _estimated(self, frame: Frame) -> list[Document]:
+        """That costs are estimates from here on, said once in a session."""
+        first = isinstance(frame.item, Entry) and frame.item.seq
+        if not first or first != self._view.account.estimated:
+            return []
+        return [{"seq": frame.seq, "type": "notice", "text": ESTIMATED}]
 
     async def end(self, document: Document) -> None:
         """The last word. Raises `Gone` or `RefoldError` where it did not go out."""

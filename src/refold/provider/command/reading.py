@@ -30,6 +30,7 @@ _ESCAPES = re.compile(
     r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
 _LONGEST_ESCAPE = 256
+_DIGITS = 18  # of a number; more are no count
 
 
 class Reading:
@@ -73,12 +74,12 @@ class Reading:
     def done(self, last_words: str = "") -> Done:
         """`last_words`: what was printed on standard error."""
         counted = {
-            field: int(found[-1].replace(",", ""))
+            field: int(found[-1].replace(",", "")[:_DIGITS])
             for field, pattern in self._output.printed
             if (found := re.findall(pattern, last_words, re.MULTILINE))
         }
         usage = replace(self._usage, **counted)
-        return Done(usage, self._stop, self._model, cost=self._cost)
+        return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
 
     def _text(self, deltas: Iterable[Delta]) -> list[Delta]:
         """Those that say something, with what stands between two texts."""

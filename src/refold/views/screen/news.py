@@ -14,7 +14,9 @@ from refold.journal.events import (
     Imported,
     Mended,
     ModeChanged,
+    ModelAnswered,
     ModelChosen,
+    ModelFailed,
     PlanAnswered,
     Rejected,
     Renamed,
@@ -31,7 +33,7 @@ from refold.views.cells import cut
 from refold.views.closing import warnings
 from refold.views.escape import on_one_line, visible
 from refold.views.family import told_of
-from refold.views.news import changed_elsewhere, not_heard, shortened
+from refold.views.news import ESTIMATED, changed_elsewhere, not_heard, shortened
 from refold.views.screen.blocks import News, TurnOver
 from refold.views.styled import Line, line
 
@@ -39,6 +41,7 @@ HEARS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, Mended, Rejected, Settled, FilesFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepsSet, Stopped,
+    ModelAnswered, ModelFailed,
 ))  # fmt: skip
 _LONGEST = 60  # cells of words that are quoted
 
@@ -54,6 +57,8 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
             found = line(waits, "dim")  # no end of a turn will tell it
         case Rewound(mark):
             found = _rewound(before, view, mark)
+        case ModelAnswered() | ModelFailed():
+            found = None
         case _:
             found = (
                 _chosen(entry) or _called(entry)
@@ -61,6 +66,8 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
             )  # fmt: skip
     if found is not None:
         yield News(seq=entry.seq, at=entry.at, line=found)
+    if view.account.estimated == entry.seq:
+        yield News(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
 
 
 def turn_over(entry: Entry, end: TurnEnded, began: float, view: View) -> TurnOver:
