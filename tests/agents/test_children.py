@@ -90,6 +90,51 @@ def test_several_calls_of_one_answer_work_side_by_side(tmp_path: Path) -> None:
     assert heard == "child-1 is done.\n\none child-2 is done.\n\ntwo"
 
 
+def test_a_tree_has_no_more_children_in_a_turn_than_is_set(tmp_path: Path) -> None:
+    """Counted are those of all: each child would like to have as many as its parent."""
+    names = ["First", "Second", "Third", "Fourth"]
+    below = [f"{name} below {other}" for name in names for other in names]
+    house = Household(
+        tmp_path,
+        {
+            "Go": [
+                [give(name, "code") for name in names],
+                "Done.",
+                [give("Later", "code")],
+                "Done.",
+            ],
+            "Later": ["Done."],
+            **{
+                n: [[give(f"{n} below {o}", "code") for o in names], "Done."] for n in names
+            },
+            **{name: ["Done."] for name in below},
+        },
+        settings={"children.total": 7},
+    )
+
+    async def main() -> list[int]:
+        counts = list[int]()
+        async with house.session() as session:
+            for words in ("Go", "Again"):
+                await session.run(words)
+                counts.append(len(house.nodes(session.id)) - 1)
+        return counts
+
+    first, both = anyio.run(main)
+
+    refused = [
+        part.text
+        for asked in house.cast.heard
+        for spoken in asked.messages[-1:]
+        for part in spoken.message.parts
+        if "children.total" in getattr(part, "text", "")
+    ]
+    assert first == 7
+    assert both == 8  # each turn of the person begins anew
+    assert refused
+    assert "7 were started in this turn" in refused[0]
+
+
 def test_no_more_work_at_once_than_is_set(tmp_path: Path) -> None:
     house = Household(
         tmp_path,

@@ -125,6 +125,14 @@ async def children_at_once(build: Build) -> object:
     return at_once
 
 
+async def children_in_all(build: Build) -> object:
+    names = [f"{n}." for n in range(201)]
+    cast = Cast({"Go.": [[errand(name) for name in names], "Done."]}
+                | {name: ["Done."] for name in names})  # fmt: skip
+    await said_by(build(provider=cast, tools=(), builtin=True))
+    return len(cast.asked) - 1
+
+
 def bound_of_code(place: int) -> Probe:
     """What an agent that writes code is told of its limits, in the order of its prompt."""
 
@@ -658,7 +666,7 @@ async def money(build: Build) -> object:
         async with build(settings={**settings, **prices}).session() as session:
             result = await session.run("Go.")
             assert result.outcome == "budget"
-            return result.cost
+            return round(result.cost or 0.0, 2)
 
 
 async def seconds(build: Build) -> object:
@@ -693,6 +701,7 @@ CHANGED: dict[str, Change] = {
     "context.messages": Change(2, 8, 2, shorter(messages_kept, window=14_000, prune=1)),
     "children.depth": Change(1, 2, 1, levels_of_children),
     "children.at_once": Change(2, 8, 2, children_at_once),
+    "children.total": Change(3, 200, 3, children_in_all),
     "python.steps": Change(7, 25, 7, bound_of_code(0)),
     "python.fan_out": Change(7, 50, 7, bound_of_code(1)),
     "python.at_once": Change(7, 8, 7, bound_of_code(2)),

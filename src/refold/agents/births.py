@@ -6,10 +6,12 @@ it is the business of `children`.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.agents.child import Position
 from refold.agents.profile import Profile
 from refold.agents.purse import comes_back, portion
 from refold.agents.worktree import Worktrees
@@ -46,17 +48,22 @@ class Births:
         id_: str,
         find: Callable[[str], Profile],
         trees: Worktrees,
+        position: Position,
     ) -> None:
         self._record, self._id, self._find, self._trees = record, id_, find, trees
+        self._position = position
 
     async def child(self, wish: Wish, world: World) -> Child:
         """The child that this wish had, or has now. Raises `ToolFailed`."""
         found = self._known(wish)
         while found is None:
             agent = self._agent(wish.errand)
+            if self._full(self._record.view, world):
+                raise ToolFailed(self._too_many)
             base = await self._trees.base() if wish.errand.worktree else ""
             news = partial(self._news, wish, agent.name, base, world)
-            if not await self._record.weigh(news, kept=True):
+            born = await self._record.weigh(news, kept=True)
+            if not born and not self._full(self._record.view, world):
                 await self._more(world)
             found = self._known(wish)
         return found
@@ -71,6 +78,9 @@ class Births:
         grant = portion(view, budget, _FIRST, lent=world.lineage.purse is not None)
         if grant is None or view.family.of_call(wish.call_id, wish.key, wish.n):
             return ()
+        if self._full(view, world):
+            return ()
+        world.lineage.shared.born(world.lineage.address, _born(view) + 1)
         born = ChildBorn(
             view.family.next_name,
             wish.call_id,
@@ -90,6 +100,22 @@ class Births:
         where = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
         return (where,)
 
+    def _full(self, view: View, world: World) -> bool:
+        """Has the whole tree had as many children in this turn of its root as it may?"""
+        lineage = world.lineage
+        if not self._position.depth:
+            lineage.shared.turn_of_root(view.turn.seq)
+        others = lineage.shared.born_elsewhere(lineage.address)
+        return _born(view) + others >= self._position.total
+
+    @property
+    def _too_many(self) -> str:
+        return (
+            f"No agent was started: {self._position.total} were started in this turn, by all "
+            "agents together, and no more may be (the setting children.total). Do the rest "
+            "yourself, or say what is left to do."
+        )
+
     async def _more(self, world: World) -> None:
         """Return when there may be something to lend. Raises `ToolFailed` if nothing is left.
 
@@ -108,3 +134,10 @@ class Births:
             return self._find(errand.agent)
         except BadInput as error:
             raise ToolFailed(f"{error}.") from error
+
+
+def _born(view: View) -> int:
+    """The children of this session's turn. One of a call that is made again is no new one."""
+    began = view.turn.seq
+    newest = reversed(view.family.children)
+    return sum(1 for _ in takewhile(lambda each: each.seq > began, newest))

@@ -43,6 +43,7 @@ class Position(Struct, frozen=True):
     coded: int = 0  # sessions above it whose code began the next one
     deepest: int = 2
     at_once: int = 8
+    total: int = 200  # children of the whole tree, in one turn of its root
 
 
 class Opening(Struct, frozen=True, kw_only=True):

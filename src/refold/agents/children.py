@@ -63,7 +63,7 @@ class Children:
         position: Position,
     ) -> None:
         self._record, self._id, self._find = record, id_, find
-        self._births = Births(record, id_, find, trees)
+        self._births = Births(record, id_, find, trees, position)
         self._ways = Ways(open_, trees, GRACE / (position.depth + 1))
         self.position = position
         self._world: World | None = None

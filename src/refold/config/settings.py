@@ -96,6 +96,7 @@ class Children(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     depth: AtLeast0 = 2  # children below children; 0: none at all
     at_once: AtLeast1 = 8  # of one session that work at the same time
+    total: AtLeast1 = 200  # that one turn starts, with all below them
 
 
 class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

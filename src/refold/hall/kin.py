@@ -82,7 +82,9 @@ class Kin:
         """What each turn of a session is given now. It need not be open."""
         hall, site = self._hall, self._site
         settled = hall.settings.children
-        position = Position(deepest=settled.depth, at_once=settled.at_once)
+        position = Position(
+            deepest=settled.depth, at_once=settled.at_once, total=settled.total
+        )
         trees = Worktrees(
             site.paths.data / "worktrees", site.environ, hall.workspace.directory
         )
