@@ -422,6 +422,24 @@ def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -
     assert store.blobs[end.whole] == b"a" * 50 + b"b" * 50
 
 
+def test_what_was_not_kept_is_not_called_the_whole() -> None:
+    store = MemoryStore()
+
+    @tool(Effect.LOOK)
+    async def weather(city: str) -> Reply:
+        """Talk more than anybody keeps."""
+        return Reply("a" * 100 + " (it printed 2,000,000,000 bytes in all)", whole=False)
+
+    given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90)
+    run(store, given, "Umbrella?")
+
+    end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
+    assert "the whole" not in end.text
+    assert "50 of 140 characters that were kept are left out here" in end.text
+    assert f'"blob:{end.whole}" reads what was kept of it' in end.text
+    assert "it printed 2,000,000,000 bytes in all" in end.text
+
+
 def test_text_that_is_no_utf8_does_not_stop_the_journal() -> None:
     @tool(Effect.LOOK)
     async def weather(city: str) -> Reply:

@@ -249,6 +249,28 @@ def test_of_endless_output_the_ends_are_kept_and_the_rest_is_counted() -> None:
     assert found.text.endswith("xxxlast\n")
 
 
+def test_of_long_output_that_is_no_text_little_is_kept_as_text() -> None:
+    """In memory each byte would be four: a text that takes much is what this must not be."""
+    found = run("echo first; head -c 3000000 /dev/urandom; echo; echo last")
+
+    text, whole = found.read()
+
+    assert (found.dropped, found.printed, whole) == (0, 3_000_012, False)
+    assert text.startswith("first\n")
+    assert text.endswith("last\n")
+    assert "characters are left out: this is no text]" in text
+    assert len(text) < 70_000
+
+
+def test_long_output_with_a_few_bytes_that_are_no_text_is_kept_whole() -> None:
+    found = run("head -c 1500000 /dev/zero | tr '\\0' x; printf '\\xff'; echo last")
+
+    text, whole = found.read()
+
+    assert (len(text), whole) == (1_500_006, True)
+    assert text.endswith("x\ufffdlast\n")
+
+
 def test_the_middle_that_is_dropped_is_counted_to_the_byte() -> None:
     printed = Printed(each_end=4)
     for piece in (b"ab", b"cdef", b"g", b"hijklmnop", b"q"):

@@ -70,7 +70,7 @@ async def _failed(id_: str, words: str, world: World, record: Record) -> Ended:
 
 
 async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> Ended:
-    text, whole = await _fitted(reply.text, world, record)
+    text, whole = await _fitted(reply.text, world, record, all_of_it=reply.whole)
     seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
     shown = tuple(_short(part, world.longest_result) for part in reply.shown)
     try:
@@ -93,16 +93,23 @@ def _short(shown: Shown, limit: int) -> Shown:
     return replace(shown, text=text)
 
 
-async def _fitted(text: str, world: World, record: Record) -> tuple[str, str]:
-    """`text` cut in the middle if it is too long, and the blob that holds it whole."""
+async def _fitted(
+    text: str, world: World, record: Record, *, all_of_it: bool = True
+) -> tuple[str, str]:
+    """`text` cut in the middle if it is too long, and the blob that holds it whole.
+
+    `all_of_it` false: that is not the whole of what there was.
+    """
     limit = world.longest_result
     if len(text) <= limit:
         return text, ""
     try:
         name = await record.put(clean(text).encode())
-        where = f'read_file with path "blob:{name}" reads the whole'
+        what = "the whole" if all_of_it else "what was kept of it"
+        where = f'read_file with path "blob:{name}" reads {what}'
     except JournalError as error:  # what was done is done: it must not look undone
         name, where = "", f"The whole could not be kept: {error}"
-    left_out = f"{len(text) - limit} of {len(text)} characters are left out here"
+    of_it = "" if all_of_it else " that were kept"
+    left_out = f"{len(text) - limit} of {len(text)} characters{of_it} are left out here"
     half = limit // 2
     return f"{text[:half]}\n[… {left_out}. {where} …]\n{text[-half:]}", name

@@ -11,6 +11,7 @@ from typing import Literal, NewType, Protocol, TypeAlias
 from msgspec import Struct
 
 from refold.place.limits import Limits
+from refold.place.printed import as_text
 from refold.values.confines import Confines
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
@@ -69,12 +70,21 @@ class Finished(Struct, frozen=True):
     looking: bool = False
 
     @property
+    def printed(self) -> int:
+        """All the bytes there were."""
+        return len(self.start) + self.dropped + len(self.end)
+
+    @property
     def text(self) -> str:
-        """All that was kept, as text; a line says how much is missing."""
+        """All that was kept, as text; lines say how much is missing, or is no text."""
+        return self.read()[0]
+
+    def read(self) -> tuple[str, bool]:
+        """The same, and whether it is all that was printed."""
         if not self.dropped:
-            return (self.start + self.end).decode(errors="replace")
+            return as_text(self.start + self.end)
         gap = f"\n[{self.dropped:,} bytes were left out here]\n"
-        return self.start.decode(errors="replace") + gap + self.end.decode(errors="replace")
+        return as_text(self.start)[0] + gap + as_text(self.end)[0], False
 
 
 class Given(Struct, frozen=True):

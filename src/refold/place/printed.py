@@ -16,6 +16,10 @@ _AT_ONCE = 256 * 1024  # bytes
 _PIPE = 1024 * 1024  # bytes that a pipe of ours holds, where the system lets it
 _BETWEEN = 0.05  # seconds between two times that somebody is told
 _TOLD = 32 * 1024  # bytes of output that somebody is told at once
+_LONG = 1024 * 1024  # bytes of output of which what is no text need not stay
+_PIECE = 64 * 1024  # bytes of that, of which the ends are shown
+_NO_TEXT = 0.1  # of the characters of a piece
+_SHOWN = 500  # characters at each end of one that is no text
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, of Linux
 
 
@@ -133,6 +137,29 @@ class Output:
             return os.read(self.reading, _AT_ONCE)
         except BlockingIOError:
             return None
+
+
+def as_text(data: bytes) -> tuple[str, bool]:
+    """What was printed as text, and whether all of it is.
+
+    A byte that is no text takes four in memory. So of long output that is none, such as
+    an archive or noise, of each piece the middle is left out.
+    """
+    try:
+        return data.decode(), True
+    except UnicodeDecodeError:
+        if len(data) <= _LONG:
+            return data.decode(errors="replace"), True
+    decoder, pieces = codecs.getincrementaldecoder("utf-8")("replace"), list[str]()
+    whole = True
+    for at in range(0, len(data), _PIECE):
+        piece = decoder.decode(data[at : at + _PIECE], at + _PIECE >= len(data))
+        if piece.count("\ufffd") > _NO_TEXT * len(piece):
+            left = max(0, len(piece) - 2 * _SHOWN)
+            gap = f"\n[{left:,} characters are left out: this is no text]\n"
+            piece, whole = piece[:_SHOWN] + gap + piece[-_SHOWN:], False
+        pieces.append(piece)
+    return "".join(pieces), whole
 
 
 def pipe() -> tuple[int, int]:

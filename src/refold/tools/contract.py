@@ -36,13 +36,17 @@ class Picture(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A tool's answer, said twice: for the model, and for the person watching."""
+    """A tool's answer, said twice: for the model, and for the person watching.
+
+    `whole` false: there was more than `text` has, and nobody has it any more.
+    """
 
     text: str
     shown: tuple[Shown, ...] = ()
     seen: tuple[Seen, ...] = ()
     control: Control | None = None
     pictures: tuple[Picture, ...] = ()
+    whole: bool = True
 
 
 class Tool(Struct, frozen=True):

@@ -58,17 +58,20 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     done = await commands.run(
         command, cwd=where, seconds=timeout, confines=confines, on_output=progress
     )
-    text = readable(done.text)
+    text, whole = done.read()
+    text = readable(text)
     remarks = _remarks(done, timeout, "" if name == "." else name)
     remarks += _held_back(done, text[-_LOOKED_THROUGH:], network)
     remarks += [
         f"{files.called(Real(path))} is guarded: what was made there is now {escaped(goal)}"
         for path, goal in done.taken
     ]
+    if not whole:
+        remarks.append(f"it printed {done.printed:,} bytes in all")
     body = text.rstrip("\n") if text.strip() else "(no output)"
     said = f"{body}\n({'; '.join(remarks)})" if remarks else body
-    shown = Output(command, _shortened(text), done.code, _ended(done, timeout))
-    return Reply(said, (shown,))
+    shown = Output(command, _shortened(text, done), done.code, _ended(done, timeout))
+    return Reply(said, (shown,), whole=whole)
 
 
 def readable(text: str) -> str:
@@ -127,9 +130,11 @@ def _held_back(done: Finished, text: str, network: bool) -> list[str]:
     return remarks
 
 
-def _shortened(text: str) -> str:
+def _shortened(text: str, done: Finished) -> str:
     if len(text) <= _SHOWN:
         return text
     half = _SHOWN // 2
-    left = len(text) - 2 * half
-    return f"{text[:half]}\n[{left:,} characters are not shown]\n{text[-half:]}"
+    left = f"{len(text) - 2 * half:,} characters"
+    if done.dropped:
+        left = f"{left}, and {done.dropped:,} bytes that were not kept,"
+    return f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
