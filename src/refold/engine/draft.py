@@ -8,12 +8,17 @@ from msgspec.structs import replace
 
 from refold.engine.charging import Charge, Measured, charge
 from refold.engine.meant import meant
+from refold.errors import ProviderError
 from refold.journal.events import ModelAnswered, ModelFailed
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.values.clean import clean
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.usage import Usage
+
+LONGEST = 2 * 1024 * 1024  # characters: several times what any model writes
+ENDLESS = f"the answer was ended by refold: it has more than {LONGEST:,} characters"
+_SHOWN = 100_000  # characters of an answer that failed
 
 
 class _Text:
@@ -57,17 +62,20 @@ class Draft:
         return "".join(piece for pieces in texts for piece in pieces)
 
     def add(self, delta: Delta) -> Live | None:
-        """Take in a piece; what a watcher should hear of it comes back."""
+        """Take in a piece; what a watcher should hear of it comes back.
+
+        Raises `ProviderError` where the answer does not end.
+        """
         match delta:
             case TextDelta(text):
-                self._heard += len(text)
+                self._hear(text)
                 self._close_thinking()
                 return self._say(text)
             case ThinkingDelta(text, wire, data):
-                self._heard += len(text)
+                self._hear(text)
                 return self._think(text, wire, data)
             case CallDelta():
-                self._heard += len(delta.arguments)
+                self._hear(delta.arguments)
                 self._close_thinking()
                 return self._call(delta)
             case Done():
@@ -109,7 +117,7 @@ class Draft:
 
     def failed(self, reason: str, kind: str) -> ModelFailed:
         """That no answer came of it; what there was of one had to be paid for, though."""
-        shown = self.text if self.text.strip() else ""
+        shown = _start_of(self.text) if self.text.strip() else ""
         if self._done is None and not self._heard:
             return ModelFailed(reason, kind, shown)
         found = self._charge(self._done or Done())
@@ -124,6 +132,11 @@ class Draft:
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
+
+    def _hear(self, text: str) -> None:
+        self._heard += len(text)
+        if self._heard > LONGEST:
+            raise ProviderError(ENDLESS)
 
     def _charge(self, done: Done) -> Charge:
         call = replace(self._sent, heard=self._heard)
@@ -184,6 +197,13 @@ class Draft:
                 case _:
                     pass
         return parts
+
+
+def _start_of(text: str) -> str:
+    """What of an answer that failed is told again: of an endless one, its start."""
+    left = len(text) - _SHOWN
+    more = f"\n[… {left:,} characters are left out here …]"
+    return text if left <= 0 else text[:_SHOWN] + more
 
 
 def _json(arguments: str) -> Raw:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.charging import A_TOKEN, Charge, Measured, charge
+from refold.engine.draft import ENDLESS, LONGEST
 from refold.engine.measure import tokens
 from refold.engine.world import Mind, Purse, Record
 from refold.errors import ProviderError
@@ -221,27 +222,28 @@ class WholeAnswer(Struct, frozen=True):
 
 async def heard(request: Request, aide: Mind) -> WholeAnswer:
     pieces: list[str] = []
-    thought = 0
+    size = 0
     done: Done | None = None
     async with aclosing(aide.provider.stream(request)) as deltas:
         async for delta in deltas:
             match delta:
                 case TextDelta(text):
                     pieces.append(text)
+                    size += len(text)
                 case ThinkingDelta(text):
-                    thought += len(text)
+                    size += len(text)
                 case Done():
                     done = delta
                 case Sent() | Came() if aide.trace is not None:
                     aide.trace.take(delta)
                 case _:
                     pass
+            if size > LONGEST:
+                raise ProviderError(ENDLESS)
     if done is None:
         raise ProviderError("the answer broke off")
-    text = "".join(pieces)
-    sent, pictures = size_of(request), len(request.pictures)
-    call = Measured(sent, len(text) + thought, pictures, request.max_output)
-    return WholeAnswer(text, done, call)
+    call = Measured(size_of(request), size, len(request.pictures), request.max_output)
+    return WholeAnswer("".join(pieces), done, call)
 
 
 def size_of(request: Request) -> int:

@@ -1,0 +1,68 @@
+"""Answers made to exhaust us: packed a thousand times, or without an end."""
+
+import zlib
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from wires import said
+
+from refold.engine.draft import ENDLESS, LONGEST, Draft
+from refold.engine.spending import heard
+from refold.engine.world import Mind
+from refold.errors import ProviderError, Unreachable
+from refold.provider.port import CallDelta, Delta, Request, TextDelta, ThinkingDelta
+from refold.testing.wire_answers import SSE
+from refold.testing.wire_server import Answer
+from refold.values.log import Log
+from refold.values.messages import Spoken
+
+PIECE = "word " * 2_000
+MIB = 1024 * 1024
+
+
+def bomb(mebibytes: int) -> bytes:
+    """So many MiB of comments of a stream, as gzip: each MiB packed once, and repeated."""
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    line = b": " + b" " * (MIB - 3) + b"\n"
+    start = packer.compress(line) + packer.flush(zlib.Z_FULL_FLUSH)
+    again = packer.compress(line) + packer.flush(zlib.Z_FULL_FLUSH)
+    return start + again * (mebibytes - 1)
+
+
+def test_a_packed_answer_is_not_unpacked_without_end() -> None:
+    packed = bomb(1_024)
+
+    assert len(packed) < 2 * MIB
+    with pytest.raises(Unreachable, match="sent more than 64 MB as one answer"):
+        said("anthropic", Answer(packed, headers={**SSE, "content-encoding": "gzip"}))
+
+
+@pytest.mark.parametrize(
+    "piece", [TextDelta(PIECE), ThinkingDelta(PIECE), CallDelta(0, PIECE, name="look")]
+)
+def test_an_answer_that_never_ends_is_ended(piece: Delta) -> None:
+    draft = Draft(1, "x/y", lambda _, usage: usage.output / 1e6)
+
+    with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
+        for _ in range(2 * LONGEST // len(PIECE)):
+            draft.add(piece)
+
+    failed = draft.failed(ENDLESS, "ProviderError")
+    assert len(failed.shown) < 101_000  # what is told again to the model is bounded, too
+    assert failed.usage is not None
+    assert failed.usage.output > 500_000  # and it was not free
+    assert failed.cost
+
+
+class Endless:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        while True:
+            yield TextDelta(PIECE)
+
+
+def test_a_model_that_is_asked_beside_the_talk_may_not_talk_for_ever_either() -> None:
+    asked = Request(Log[Spoken]())
+
+    with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
+        anyio.run(heard, asked, Mind(Endless()))
