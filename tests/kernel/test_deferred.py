@@ -99,6 +99,10 @@ def test_what_is_found_is_told_with_its_schema() -> None:
         ('{"name": "book", "what": "taxi"}', "there is no argument 'what'; 'arguments' is missing. tool_call takes name, arguments. Nothing was done."),
         ('{"name": "book", "arguments": [1]}', "'arguments': Expected `object`, got `array`. tool_call takes name, arguments. Nothing was done."),
         ('{"name": "book", "arguments": "taxi"}', "'arguments': Expected `object`, got `str`. tool_call takes name, arguments. Nothing was done."),
+        ('{"name": "book", "arguments": {"what": "taxi", "what": "jet"}}', "The arguments have 'what' twice in one object, so it cannot be told which is meant. Give it once. Nothing was done."),
+        ('{"name": "book", "arguments": {}, "arguments": {"what": "jet"}}', "The arguments have 'arguments' twice in one object, so it cannot be told which is meant. Give it once. Nothing was done."),
+        ('{"name": "weather", "name": "book", "arguments": {"what": "jet"}}', "The arguments have 'name' twice in one object, so it cannot be told which is meant. Give it once. Nothing was done."),
+        ('{"name": "book", "arguments": "{\\"what\\": 1, \\"what\\": 2}"}', "The arguments have 'what' twice in one object, so it cannot be told which is meant. Give it once. Nothing was done."),
         ('{"name": "book", "arguments": {"wat": 1}}', "there is no argument 'wat'; 'what' is missing. book takes what. Nothing was done."),
     ],
 )  # fmt: skip

@@ -247,6 +247,18 @@ def test_an_empty_answer_is_a_failure_and_not_asked_for_again_for_ever() -> None
     [
         (("fly", "{}"), "There is no tool 'fly'. The tools are: weather, book."),
         (("weather", "[1"), "The arguments are no JSON object"),
+        (
+            ("weather", '{"city": "Oslo", "city": "Rome"}'),
+            "The arguments have 'city' twice",
+        ),
+        (
+            ("weather", '{"city": "Oslo", "c\\u0069ty": "R"}'),
+            "The arguments have 'city' twice",
+        ),
+        (
+            ("weather", '{"city": [{"": 1, "": 2}]}'),
+            "The arguments have '' twice in one object",
+        ),
         (("weather", '{"town": "Oslo"}'), "there is no argument 'town'; 'city' is missing"),
     ],
 )

@@ -38,6 +38,11 @@ def test_a_packed_answer_is_not_unpacked_without_end() -> None:
         said("anthropic", Answer(packed, headers={**SSE, "content-encoding": "gzip"}))
 
 
+def fill(draft: Draft, piece: Delta) -> None:
+    for _ in range(2 * LONGEST // len(PIECE)):
+        draft.add(piece)
+
+
 @pytest.mark.parametrize(
     "piece", [TextDelta(PIECE), ThinkingDelta(PIECE), CallDelta(0, PIECE, name="look")]
 )
@@ -45,8 +50,7 @@ def test_an_answer_that_never_ends_is_ended(piece: Delta) -> None:
     draft = Draft(1, "x/y", lambda _, usage: usage.output / 1e6)
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
-        for _ in range(2 * LONGEST // len(PIECE)):
-            draft.add(piece)
+        fill(draft, piece)
 
     failed = draft.failed(ENDLESS, "ProviderError")
     assert len(failed.shown) < 101_000  # what is told again to the model is bounded, too

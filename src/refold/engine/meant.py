@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.values.messages import ToolCall
+from refold.values.repeated import said_twice
 from refold.values.tools import CALLER
 
 
@@ -28,6 +29,8 @@ def meant(call: ToolCall, tools: Collection[str]) -> ToolCall:
         return call
     try:
         wrapped = msgspec.json.decode(call.arguments, type=_Wrapped)
+        if said_twice(call.arguments) is not None:
+            return call
         inner = _object(wrapped.arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return call

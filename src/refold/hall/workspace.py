@@ -5,6 +5,7 @@ facts that calls are judged by. What is judged how is the business of `permissio
 """
 
 import os
+import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -92,7 +93,11 @@ class Workspace:
         self.commands = ShellCommands(
             environ,
             self.sandbox,
-            Limits(processes=limits.processes, memory=limits.memory * _MIB),
+            Limits(
+                processes=limits.processes,
+                memory=limits.memory * _MIB,
+                disks=(*where.real, str(paths.data), tempfile.gettempdir()),
+            ),
         )
 
     def facts(self) -> Facts:

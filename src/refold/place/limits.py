@@ -6,12 +6,16 @@ rest is counted while it runs. Who ends the command is `commands`.
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec import Struct
 
 _LEFT_OVER = 64 * 1024 * 1024  # bytes that a disk must keep, for the journal, too
+_NEAR = 1024 * 1024 * 1024  # bytes: less is written within a second or so
+_NEAR_AGAIN = 0.005  # seconds: a GB in one is no rare speed
+_MEBIBYTE = 1024 * 1024
 _MEGABYTE = 1_000_000
 _PROPORTIONAL = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 
@@ -20,12 +24,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Of one command with all that it starts. 0 for `memory`: by the machine's own.
 
     `glances` at how crowded the machine is come between two looks at what the command
-    uses: more of them for one that runs long, and is held by the kernel besides.
+    uses: more of them for one that runs long, and is held by the kernel besides. `disks`
+    are directories on disks that must not get full, besides that where it works.
     """
 
     processes: int = 512
     memory: int = 0  # bytes
     glances: int = 5
+    disks: tuple[str, ...] = ()
 
     @property
     def bytes_of_memory(self) -> int:
@@ -54,7 +60,6 @@ def crowded(limits: Limits, before: int) -> bool:
 def over(
     limits: Limits,
     pids: Iterable[int],
-    disks: Iterable[tuple[str, int]],
     disks_in_memory: Iterable[str] = (),
 ) -> str:
     """The limit that these processes are over, in words; "" for none."""
@@ -66,15 +71,42 @@ def over(
     # Memory that forks share is counted for each of them first, which is quick.
     if all(on_disks + sum(map(look, numbers)) > most for look in (_own_memory, _share)):
         return f"it used more than {most // _MEGABYTE:,} MB of memory"
-    for disk, before in disks:
-        if before > _LEFT_OVER >= free(disk):
-            return f"it filled the disk of {disk}"
     return ""
 
 
 def computed(pids: Iterable[int]) -> float:
     """Seconds that these processes, and those that they have waited for, have computed."""
     return sum(map(_ticks, pids)) / os.sysconf("SC_CLK_TCK")
+
+
+class Disks:
+    """Those that a command may fill, and must leave some of to others.
+
+    One that is full when the command begins stays as it is: nothing would run any more.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        found = dict[int, str]()
+        for path in paths:
+            with suppress(OSError):
+                found.setdefault(os.stat(path).st_dev, path)
+        self._watched = [path for path in found.values() if free(path) > _LEFT_OVER]
+        self._near = False  # could one be full within a moment?
+        self.filled()
+
+    def next_look(self, otherwise: float) -> float:
+        """When to ask again what is filled, by the monotonic clock."""
+        return min(otherwise, time.monotonic() + _NEAR_AGAIN) if self._near else otherwise
+
+    def filled(self) -> str:
+        """Which has too little left, in words; "" for none. It costs next to nothing."""
+        left = [(free(path), path) for path in self._watched]
+        least, path = min(left, default=(_NEAR, ""))
+        self._near = least < _NEAR
+        if least > _LEFT_OVER:
+            return ""
+        kept = f"{_LEFT_OVER // _MEBIBYTE} MiB must stay free"
+        return f"it filled the disk of {path}, on which {kept}"
 
 
 def free(path: str) -> int:

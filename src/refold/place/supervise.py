@@ -23,7 +23,15 @@ from refold.errors import ToolFailed
 from refold.groups import lives, signal_group
 from refold.place.doorkeeper import stand
 from refold.place.landlock import GivenUp, give_up
-from refold.place.limits import Limits, computed, crowded, descendants, free, over, threads
+from refold.place.limits import (
+    Disks,
+    Limits,
+    computed,
+    crowded,
+    descendants,
+    over,
+    threads,
+)
 from refold.place.port import Finished
 from refold.place.printed import Output
 from refold.place.reaper import end_all, members
@@ -170,21 +178,31 @@ class Supervisor:
 
     def _until_ended(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
         """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""
-        next_look, glances = time.monotonic() + _GLANCE_AGAIN, 0
+        next_glance, glances = time.monotonic() + _GLANCE_AGAIN, 0
+        next_look = watch.disks.next_look(next_glance)
         while not watch.wait(output, self._stop, self._pause(next_look, output)):
             now = time.monotonic()
             if watch.stopped or (self._until is not None and now >= self._until):
                 return False, ""
             if now < next_look:
                 continue
-            next_look, glances = now + _GLANCE_AGAIN, glances + 1
-            if glances >= self._limits.glances or watch.crowded():
-                glances = 0
-                if why := watch.over():
-                    return False, why
-                if self._used:
-                    self._tell(watch.computed())
+            if why := watch.disks.filled():
+                return False, why
+            if now >= next_glance:
+                next_glance, glances = now + _GLANCE_AGAIN, glances + 1
+                if glances >= self._limits.glances or watch.crowded():
+                    glances = 0
+                    if why := self._looked(watch):
+                        return False, why
+            next_look = watch.disks.next_look(next_glance)
         return self._last_words(watch, output)
+
+    def _looked(self, watch: "_Watch") -> str:
+        """The limit that it is over, or "": then it is told what it has computed."""
+        why = watch.over()
+        if self._used and not why:
+            self._tell(watch.computed())
+        return why
 
     def _last_words(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
         until = time.monotonic() + _LAST_WORDS
@@ -215,7 +233,7 @@ class _Watch:
         self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
         self._group = call.first or call.process.pid
         self._limits, self._threads = limits, threads()
-        self._disks = ((cwd, free(cwd)),)
+        self.disks = Disks((cwd, *limits.disks))
         self.stopped = False
 
     def wait(self, output: Output, stop: int, seconds: float) -> bool:
@@ -246,7 +264,7 @@ class _Watch:
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
         disks = [f"{inside}/{name}" for name in self._call.held.in_memory]
-        found = over(self._limits, self._pids(), self._disks, disks)
+        found = over(self._limits, self._pids(), disks)
         if crowd and not found:
             signal_group(self._group, signal.SIGCONT)
         return found

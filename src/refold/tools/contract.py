@@ -16,6 +16,7 @@ from msgspec import NODEFAULT, Raw, Struct
 
 from refold.errors import BadInput, ToolFailed
 from refold.values.control import Control
+from refold.values.repeated import said_twice
 from refold.values.shown import Shown
 from refold.values.tools import Effect, ToolSpec
 
@@ -72,6 +73,11 @@ class Tool(Struct, frozen=True):
             found = msgspec.json.decode(raw, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ToolFailed(f"The arguments are no JSON object: {error}") from error
+        if (key := said_twice(raw)) is not None:
+            raise ToolFailed(
+                f"The arguments have {key!r} twice in one object, so it cannot be told which "
+                "is meant. Give it once. Nothing was done."
+            )
         problems = list(self._problems(found))
         if problems:
             takes = ", ".join(self.arguments.__struct_fields__) or "nothing"

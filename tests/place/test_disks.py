@@ -1,0 +1,104 @@
+"""A command that fills a disk is ended while there is still room for what we write."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.commands import ShellCommands
+from refold.place.limits import Disks, Limits, free
+from refold.place.port import Finished
+
+MIB = 1024 * 1024
+
+
+class FakeDisk:
+    """Says of every path how much is free: the numbers, one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *left: int) -> None:
+        self._left = [*left]
+        monkeypatch.setattr("refold.place.limits.free", self._free)
+
+    def _free(self, path: str) -> int:
+        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
+
+
+def test_a_disk_that_gets_full_is_told_by_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDisk(monkeypatch, 900 * MIB, 900 * MIB, 65 * MIB, 64 * MIB)
+    disks = Disks([str(tmp_path)])
+
+    assert disks.filled() == ""
+    assert (
+        disks.filled()
+        == f"it filled the disk of {tmp_path}, on which 64 MiB must stay free"
+    )
+
+
+def test_a_disk_that_is_full_before_ends_no_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDisk(monkeypatch, 10 * MIB)
+
+    assert Disks([str(tmp_path)]).filled() == ""
+
+
+def test_one_disk_is_looked_at_once_and_what_is_not_there_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDisk(monkeypatch, 900 * MIB, 900 * MIB, 64 * MIB, 10_000 * MIB)
+    (tmp_path / "below").mkdir()
+
+    disks = Disks([str(tmp_path), str(tmp_path / "below"), str(tmp_path / "gone")])
+
+    assert disks.filled()  # a second look at the same disk would take the next number
+    assert disks.filled() == ""
+
+
+def test_a_disk_that_is_nearly_full_is_looked_at_more_often(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDisk(monkeypatch, 900 * MIB)
+    near = Disks([str(tmp_path)])
+    FakeDisk(monkeypatch, 9_000 * MIB)
+    far = Disks([str(tmp_path)])
+
+    assert near.next_look(float("inf")) < far.next_look(float("inf")) == float("inf")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.getuid() != 0:
+        pytest.skip("a disk of its own takes the rights of root")
+    there = tmp_path / "disk"
+    there.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=150m", "tmpfs", str(there)]
+    done = subprocess.run(mount, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        yield there
+    finally:
+        subprocess.run(["umount", "-l", str(there)], check=True)
+
+
+@pytest.mark.parametrize("where", ["in the workspace", "on another disk"])
+def test_a_command_that_fills_a_disk_is_ended_before_it_is_full(
+    small_disk: Path, tmp_path: Path, where: str
+) -> None:
+    cwd = small_disk if where == "in the workspace" else tmp_path
+    commands = ShellCommands(limits=Limits(disks=(str(small_disk),)))
+
+    async def use() -> Finished:
+        fills = f"head -c 400000000 /dev/zero > {small_disk}/big; sleep 100"
+        return await commands.run(fills, cwd=str(cwd), seconds=60)
+
+    found = anyio.run(use)
+
+    assert found.code is None
+    assert found.stopped.startswith(f"it filled the disk of {small_disk}")
+    assert free(str(small_disk)) > MIB  # some may be written while it is being ended
