@@ -10,7 +10,7 @@ from house import entries, opened, run, world
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.converse import converse
 from refold.engine.policies.step_limit import SUMMARY, WRAP_UP, at_most
-from refold.errors import BadInput
+from refold.errors import BadInput, ProviderError
 from refold.journal.events import Asked, TurnEnded
 from refold.journal.store import MemoryStore
 from refold.provider.port import Delta, Request
@@ -45,6 +45,25 @@ def test_each_can_be_switched_off(warn: int, summary: bool, notes: list[str]) ->
     assert [note for event in asked for note in event.notes] == notes
     assert (view.turn.outcome, view.turn.steps) == ("step_limit", 5 if summary else 4)
     assert view.turn.reason == "4 answers were allowed; continue goes on"
+
+
+@pytest.mark.parametrize("last", [looks(1)[0], ""])
+def test_a_call_instead_of_the_summary_or_nothing_is_the_step_limit_too(last: Line) -> None:
+    provider = ScriptedProvider(*looks(4), last)
+    policies = (at_most(4), converse)
+
+    view = run(MemoryStore(), world(provider, policies=policies), "Go.")
+
+    assert (view.turn.outcome, view.turn.steps) == ("step_limit", 4)
+    assert view.turn.reason == "4 answers were allowed; continue goes on"
+
+
+def test_a_summary_that_cannot_be_asked_for_is_a_failure() -> None:
+    provider = ScriptedProvider(*looks(4), ProviderError("no network"))
+
+    view = run(MemoryStore(), world(provider, policies=(at_most(4), converse)), "Go.")
+
+    assert (view.turn.outcome, view.turn.reason) == ("failed", "no network")
 
 
 @pytest.mark.parametrize("summary", [True, False])

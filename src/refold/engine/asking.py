@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from refold.engine import calls
 from refold.engine.charging import Measured
-from refold.engine.draft import Draft
+from refold.engine.draft import EMPTY, Draft
 from refold.engine.request import build_request
 from refold.engine.saving import begin_saving
 from refold.engine.world import Record, World
@@ -20,8 +20,6 @@ from refold.journal.events import Event, Traced
 from refold.journal.fold import View
 from refold.provider.port import Came, Delta, Request, Retrying, Sent
 from refold.values.live import CallComing, Waiting
-
-EMPTY = "the model's answer was empty"
 
 
 async def ask(world: World, record: Record) -> None:

@@ -6,6 +6,7 @@ The warning and the summary can each be switched off.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy
+from refold.engine.draft import EMPTY
 from refold.engine.policies.last_word import is_last_word
 from refold.journal.fold import View
 
@@ -31,7 +32,9 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
         turn = view.turn
         allowed = view.rights.steps or steps
         left = allowed - turn.steps
-        if left < 0 or (left == 0 and not summary and _would_go_on(view)):
+        # Where no call is wanted, one instead of words is an answer that says nothing.
+        silent = left == 0 and turn.failed == EMPTY
+        if left < 0 or silent or (left == 0 and not summary and _would_go_on(view)):
             were = "answer was" if allowed == 1 else "answers were"
             return EndTurn("step_limit", f"{allowed} {were} allowed; continue goes on")
         if left == 0:
