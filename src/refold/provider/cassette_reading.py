@@ -19,14 +19,17 @@ from refold.provider.cassette_lines import (
     Plain,
     nothing,
 )
+from refold.provider.named_file import read_whole
 from refold.provider.port import CallDelta, Delta, ThinkingDelta
 from refold.values.log import Log
+
+_MOST = 256 * 1024 * 1024  # bytes: days of work
 
 
 def read(file: Path) -> Calls:
     """All calls of a cassette. Raises `BadInput` that names the file and the line."""
     try:
-        *lines, rest = file.read_bytes().split(b"\n")
+        *lines, rest = read_whole(file, _MOST).split(b"\n")
     except OSError as error:
         raise BadInput(f"the cassette {file} cannot be read: {said_by(error)}") from error
     _check(file, lines)

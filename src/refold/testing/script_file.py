@@ -22,9 +22,12 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from refold.errors import BadInput, said_by
+from refold.provider.named_file import read_whole
 from refold.provider.port import Delta, Provider, Request, Stop
 from refold.testing.cast import Cast, first_words, place
 from refold.testing.scripted import Reply, ScriptedProvider
+
+_MOST = 64 * 1024 * 1024  # bytes
 
 
 class _Call(Struct, forbid_unknown_fields=True):
@@ -74,7 +77,7 @@ class Paced:
 def load(file: Path) -> Paced:
     """Read a script. Raises `BadInput` that names the file and the line."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_whole(file, _MOST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the script {file} cannot be read: {said_by(error)}") from error
     lines: list[_Line] = []

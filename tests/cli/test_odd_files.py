@@ -1,0 +1,71 @@
+"""What is no file ends in one sentence, where a script or a cassette is wanted."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+
+ODD = "cannot be read: it is a pipe, a device or a socket, and no file"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    with open(os.devnull, encoding="utf-8") as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        yield tmp_path
+
+
+@pytest.fixture
+def pipe(workspace: Path) -> str:
+    os.mkfifo(workspace / "pipe")
+    return "pipe"
+
+
+@pytest.mark.parametrize("flag", ["--script", "--replay"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    pipe: str, flag: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["-p", "Hi", flag, pipe])
+
+    out, err = capfd.readouterr()
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert ODD in err
+
+
+@pytest.mark.parametrize("flag", ["--script", "--replay"])
+def test_a_device_that_never_ends_is_not_read(
+    workspace: Path, flag: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["-p", "Hi", flag, "/dev/zero"])
+
+    out, err = capfd.readouterr()
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert ODD in err
+
+
+@pytest.mark.parametrize(("flag", "most"), [("--script", 64), ("--replay", 256)])
+def test_a_file_that_is_far_too_large_is_not_read(
+    workspace: Path, flag: str, most: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (workspace / "large").open("wb") as file:
+        file.truncate(100 * 2**30)  # it takes no room
+
+    code = main(["-p", "Hi", flag, "large"])
+
+    out, err = capfd.readouterr()
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert f"cannot be read: it has more than {most} MiB" in err
+
+
+@pytest.mark.parametrize("flag", ["--script", "--replay"])
+def test_a_directory_is_named_as_one(
+    workspace: Path, flag: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-p", "Hi", flag, "."]) == 1
+
+    assert "cannot be read: Is a directory" in capfd.readouterr().err
