@@ -1,0 +1,57 @@
+"""`--max-budget-usd` stops a provider that says nothing of what it used, or nonsense."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.testing.scripted import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, wire_server
+
+PAGE = "word " * 2_000  # about 3,300 tokens, at a dollar for a thousand
+
+
+def answering(usage: str) -> Answer:
+    """Words and a call that changes with nothing, with `usage` in the place of the counts."""
+    calls = (("think", '{"thought": "on"}'),)
+    whole = answer("openai-chat", Reply(PAGE, calls=calls))
+    assert isinstance(whole.body, bytes)
+    body = re.sub(rb'"usage":\{.*\}(?=\}\n\n)', b'"usage":' + usage.encode(), whole.body)
+    return Answer(body, headers=whole.headers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "usage", ["null", '"many"', '{"prompt_tokens":-9000000,"completion_tokens":-9000000}']
+)
+def test_a_budget_in_dollars_holds_without_counts(tmp_path: Path, usage: str) -> None:
+    async def use() -> tuple[int, subprocess.CompletedProcess[bytes]]:
+        async with wire_server(lambda _: answering(usage)) as server:
+            settings = {
+                "providers.mine.wire": "openai-chat",
+                "providers.mine.base_url": server.url,
+                'prices."mine/m".input': 0.001,
+                'prices."mine/m".output': 1_000.0,
+            }
+            home = Path(os.environ["REFOLD_HOME"])
+            home.mkdir(exist_ok=True)
+            rows = (f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+            (home / "config.toml").write_text("".join(rows))
+            words = [sys.executable, "-m", "refold", "-p", "Go on.", "-m", "mine/m"]
+            words += ["--max-budget-usd", "8", "--output-format", "json"]
+            done = await anyio.run_process(words, cwd=tmp_path, check=False)
+            return len(server.heard), done
+
+    asked, done = anyio.run(use)
+
+    found = json.loads(done.stdout)
+    assert (found["outcome"], found["usage"]["estimated"]) == ("budget", True)
+    assert 1 < asked < 5
+    assert 8 <= found["cost"] < 16
+    assert done.stderr.count(b"is estimated from the text") == 1
