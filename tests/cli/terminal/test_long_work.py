@@ -51,7 +51,7 @@ def test_what_fills_the_window_is_told_by_part(evening: Evenings) -> None:
 
 
 def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> None:
-    counted = Reply("Second.", usage=Usage(fresh=4_000))
+    counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
     tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
 
     rows = tonight.tell("one", "two", "/compact the greeting", "three")
@@ -67,7 +67,7 @@ def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> No
 
 
 def test_a_shorter_talk_says_how_to_have_the_longer_one_again(evening: Evenings) -> None:
-    counted = Reply("Second.", usage=Usage(fresh=4_000))
+    counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
     tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
     rows = tonight.tell("one", "two", "/compact")
     (undo,) = [row for row in rows if row.startswith("To have it as long as before: ")]
