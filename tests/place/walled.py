@@ -68,7 +68,7 @@ def walled(
 @contextmanager
 def home_on_disk() -> Generator[Path]:
     """An empty home. Not below /tmp: that of the machine is seen by no command anyway."""
-    real = pwd.getpwuid(os.getuid()).pw_dir
+    real = os.environ.get("TESTS_ON_DISK") or pwd.getpwuid(os.getuid()).pw_dir
     with tempfile.TemporaryDirectory(prefix=".refold-test-", dir=real) as folder:
         yield Path(folder).resolve()
 

@@ -1,0 +1,186 @@
+"""A person's house with a stranger's repository in it, and what must never happen there.
+
+In the house lie keys, another project and programs; `attack` plants the files of a hostile
+repository, lets a scripted model call tools in it, and then looks: nothing outside the
+workspace may have changed, no secret may have reached the model or the workspace, no
+program of the repository may have run where it could be seen, no door be opened.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold import Agent
+from refold.testing.scripted import ScriptedProvider
+from refold.values.messages import ToolResult
+
+SECRET = "S3CRET"
+RAN = "R4N"  # what a program of the repository prints
+_PERSON = ("-c", "user.name=p", "-c", "user.email=p@example.org")
+
+
+class Attack(Struct, frozen=True, kw_only=True):
+    """`plants` are files by name below the workspace; a content that begins with "-> " is
+    a link, one with "#!" a program. `before` runs as the person, in the workspace. In all
+    of them, `{home}` and `{other}` stand for the directories of the house.
+
+    `calls` are tools with their arguments, or shell commands. `reached` must not be there
+    afterwards: names below the workspace. `path` comes before the person's PATH.
+    """
+
+    name: str
+    plants: Mapping[str, str] = {}
+    before: str = ""
+    calls: Sequence[str | tuple[str, Mapping[str, object]]] = ()
+    mode: str = "bypass"
+    settings: Mapping[str, object] = {}
+    path: str = ""
+    reached: Sequence[str] = ()
+
+
+class Outcome(Struct, frozen=True):
+    """What came of it. `heard` is all that the model was told by tools."""
+
+    heard: str
+    harm: tuple[str, ...]
+
+
+class House:
+    """`home` holds `ws`, the workspace, and `other`, another project; `data` is refold's."""
+
+    def __init__(self, home: Path, data: Path) -> None:
+        self._data = data
+        self.home, self.ws, self.other = home, home / "ws", home / "other"
+        self._connected: list[str] = []
+        for folder in (self.ws, self.other, home / ".ssh"):
+            folder.mkdir()
+        (home / ".ssh/id_ed25519").write_text(SECRET)
+        (self.other / ".env").write_text(SECRET)
+        (self.other / "notes.txt").write_text(SECRET)
+        (home / "plain.txt").write_text(SECRET)
+        run = ("git", *_PERSON, "-C", str(self.other))
+        subprocess.run([*run, "init", "-q"], check=True)
+        subprocess.run([*run, "add", "notes.txt"], check=True)
+        subprocess.run([*run, "commit", "-qm", "one"], check=True)
+        subprocess.run([*run, "config", "http.extraheader", SECRET], check=True)
+
+    def attack(self, attack: Attack) -> Outcome:
+        for name, content in attack.plants.items():
+            self._plant(self.ws / name, self._filled(content))
+        if attack.before:
+            subprocess.run(
+                ["bash", "-ec", self._filled(attack.before)], cwd=self.ws, check=True
+            )
+        at_first = self._outside()
+        with self._doors():
+            heard = self._told(attack)
+        harm = [f"changed: {name}" for name in self._changed(at_first)]
+        harm += [f"read: {SECRET}"] if SECRET in heard else []
+        harm += [f"ran: {RAN}"] if RAN in heard else []
+        harm += [
+            f"made: {name}" for name in attack.reached if os.path.lexists(self.ws / name)
+        ]
+        harm += [f"connected to {name}" for name in self._connected]
+        return Outcome(heard, tuple(harm))
+
+    def _filled(self, text: str) -> str:
+        return text.replace("{home}", str(self.home)).replace("{other}", str(self.other))
+
+    def _plant(self, path: Path, content: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content.startswith("-> "):
+            path.symlink_to(content[3:])
+            return
+        path.write_text(content)
+        path.chmod(0o755 if content.startswith("#!") else 0o644)
+
+    def _told(self, attack: Attack) -> str:
+        answers = [
+            [("bash", json.dumps({"command": self._filled(call)}))]
+            if isinstance(call, str)
+            else [(call[0], self._filled(json.dumps(call[1])))]
+            for call in attack.calls
+        ]
+        provider = ScriptedProvider(*answers, "Done.")
+        agent = Agent(
+            provider=provider, mode=attack.mode, tools=(), builtin=True,
+            directory=self.ws, settings=dict(attack.settings),
+        )  # fmt: skip
+
+        async def use() -> None:
+            async with agent.session() as session:
+                await session.run("Go.")
+
+        with self._as_the_person(attack.path):
+            anyio.run(use)
+        parts = [p for m in provider.heard[-1].messages for p in m.message.parts]
+        return "\n".join(part.text for part in parts if isinstance(part, ToolResult))
+
+    @contextlib.contextmanager
+    def _as_the_person(self, path: str) -> Iterator[None]:
+        before, folder = dict(os.environ), os.getcwd()
+        os.environ["HOME"] = str(self.home)
+        os.environ["REFOLD_HOME"] = str(self._data)
+        if path:
+            os.environ["PATH"] = f"{self._filled(path)}:{before['PATH']}"
+        os.chdir(self.ws)
+        try:
+            yield
+        finally:
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(before)
+
+    @contextlib.contextmanager
+    def _doors(self) -> Iterator[None]:
+        """Programs of the person that listen: under their name, another one, and a second."""
+        with contextlib.ExitStack() as held:
+            for name in ("plain.sock", "renamed.sock", "linked.sock"):
+                server = held.enter_context(socket.socket(socket.AF_UNIX))
+                server.bind(str(self.home / name))
+                server.listen()
+                if name == "renamed.sock":
+                    (self.home / name).rename(self.other / "moved.sock")
+                if name == "linked.sock":
+                    os.link(self.home / name, self.other / "hard.sock")
+                thread = threading.Thread(
+                    target=self._listen, args=(server, name), daemon=True
+                )
+                thread.start()
+                held.callback(thread.join, 5)
+                held.callback(server.shutdown, socket.SHUT_RDWR)
+            yield
+
+    def _listen(self, server: socket.socket, name: str) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                server.accept()[0].close()
+                self._connected.append(name)
+
+    def _outside(self) -> dict[str, str]:
+        """All that lies in the house and not in the workspace."""
+        found = dict[str, str]()
+        for folder, folders, names in os.walk(self.home):
+            if Path(folder) == self.home:
+                folders[:] = [name for name in folders if name != "ws"]
+            for name in (*folders, *names):
+                path = Path(folder, name)
+                about = path.lstat()
+                if not stat.S_ISSOCK(about.st_mode):
+                    what = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+                    found[str(path)] = f"{about.st_mode} {about.st_ino} {what}"
+        return found
+
+    def _changed(self, before: Mapping[str, str]) -> list[str]:
+        after = self._outside()
+        return sorted(p for p in {*before, *after} if before.get(p) != after.get(p))

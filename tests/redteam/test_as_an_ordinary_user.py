@@ -1,0 +1,67 @@
+"""All of this holds for an ordinary user too, whose sandbox is made in another way.
+
+As root: the same tests again, as `nobody`, in a space of mounts where Python, its packages
+and this project are shown at a place that everybody can enter.
+"""
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.programs import Programs
+
+_PROJECT = Path(__file__).parents[2]
+_TESTS = (
+    "tests/redteam/test_attacks.py", "tests/place/test_races.py",
+    "tests/place/test_doorkeeper.py", "tests/place/test_confined_reads.py",
+)  # fmt: skip
+_SCRIPT = """
+set -e
+site="$4/venv/lib/$(basename "$(dirname "$2")")/site-packages"
+mkdir -p "$site" "$4/venv/bin"
+mount --bind "$1" "$4/python"; mount --bind "$2" "$site"; mount --bind "$3" "$4/project"
+ln -s "$4/python/bin/$5" "$4/venv/bin/python"
+printf 'home = %s/python/bin\\ninclude-system-site-packages = false\\n' "$4" > "$4/venv/pyvenv.cfg"
+cd "$4/project"
+export HOME="$4/home" TMPDIR="$4/tmp" TESTS_ON_DISK="$4/home" PYTHONDONTWRITEBYTECODE=1
+export LD_LIBRARY_PATH="$4/python/lib" PYTHONPATH="$4/project/src:$4/project"
+python="$4/venv/bin/python"; ids=$6; shift 6
+exec setpriv --reuid "${ids%:*}" --regid "${ids#*:}" --clear-groups --no-new-privs \\
+  "$python" -P -m pytest -p no:cacheprovider -q -n 2 "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_attack_fails_for_an_ordinary_user(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this is one: the tests themselves have said it")
+    found = Programs(os.environ)
+    missing = [name for name in ("unshare", "setpriv", "mount") if not found.find(name)]
+    if missing:
+        pytest.skip(f"to become one takes {', '.join(missing)}")
+    import tempfile
+
+    nobody = pwd.getpwnam("nobody")
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    with tempfile.TemporaryDirectory(prefix="refold-test-", dir="/var/lib") as folder:
+        Path(folder).chmod(0o755)
+        for name in ("python", "project", "home", "tmp"):
+            Path(folder, name).mkdir()
+        for name in ("home", "tmp"):
+            os.chown(Path(folder, name), nobody.pw_uid, nobody.pw_gid)
+        python = Path(sys.base_prefix), os.path.basename(os.path.realpath(sys.executable))
+        done = subprocess.run(
+            ["unshare", "--mount", "bash", "-c", _SCRIPT, "bash", str(python[0]), packages,
+             str(_PROJECT), folder, python[1], f"{nobody.pw_uid}:{nobody.pw_gid}", *_TESTS],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "skipped" not in done.stdout

@@ -1,0 +1,52 @@
+"""What a stranger's repository, or a model that it has talked round, tries, and does not reach.
+
+The attacks are data: what they do is in `readers`, `breakers` and `starters`. That the
+house notices what they would do is tested first.
+"""
+
+import pytest
+
+from tests.redteam.breakers import BREAKERS
+from tests.redteam.house import SECRET, Attack, House
+from tests.redteam.readers import READERS
+from tests.redteam.starters import STARTERS
+
+ALL = [*READERS, *BREAKERS, *STARTERS]
+_OPEN = {"sandbox.profile": "off"}
+
+
+@pytest.mark.parametrize(
+    ("command", "harm"),
+    [
+        ("cat {other}/.env | cat", f"read: {SECRET}"),
+        ("echo x >> {home}/plain.txt", "changed: "),
+        ("mkdir {other}/new", "changed: "),
+        ("echo x > {home}/.ssh/new", "changed: "),
+        ("printf 'R%sN' 4", "ran: "),
+        ("touch made", "made: made"),
+        (
+            "python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('{home}/plain.sock')\"",
+            "connected to plain.sock",
+        ),
+    ],
+)
+def test_the_house_notices_harm(house: House, command: str, harm: str) -> None:
+    script = Attack(
+        name="", plants={"go": command}, calls=["bash go"], settings=_OPEN, reached=["made"]
+    )
+
+    found = house.attack(script).harm
+
+    assert any(each.startswith(harm) for each in found), found
+
+
+def test_there_are_many_attacks_and_each_has_its_name() -> None:
+    assert len(ALL) >= 60
+    assert len({attack.name for attack in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.name)
+def test_no_attack_does_harm(house: House, attack: Attack) -> None:
+    found = house.attack(attack)
+
+    assert found.harm == (), found.heard
