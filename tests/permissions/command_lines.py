@@ -31,6 +31,8 @@ _TRICKS = [
     "'{print $1}'", "'{print > \"PWNED\"}'", "'{system(\"touch PWNED\")}'", "'/a|b/{print}'", "-F:",
     "'\"touch PWNED\"|getline'", "'NR>1'", "'{print \"}\" > \"PWNED\"}'", "\\(", "\\)", "!", "$?",
     "\"$?\"", "\"a$\"", "HEAD@{1}", "-C src", "--version", "--help", "*.py", "[f-g]*",
+    "< f", "< src/a.py", "< out", "<<< 'a b'", "\"$PWD/f\"", "$HOME/x", "$PWD", "| xargs cat", "{}",
+    "| xargs -n 1 grep a", "-exec cat {} +", "-exec wc -l {} ';'", "| xargs -I{} ls {}", "$f", '"$f"',
     "'import \"a\" as $x; .'", "--hostname-bin ./x.sh", "--format=%G?", "--stdin", "-w", "-v X",
 ]  # fmt: skip
 _OPERATORS = [
@@ -49,8 +51,26 @@ _OPERATORS = [
 ]
 
 
+_BEFORE = [
+    "time ", "LC_ALL=C ", "TZ=UTC ", "time -p LC_ALL=C ", "X=1 ", "PATH=. ", "GIT_PAGER=./x.sh ",
+    "time time ", "< f ", "LC_ALL=C < f ",
+]  # fmt: skip
+
+
 def command_line(dice: Random) -> str:
+    line = _line(dice)
+    if dice.random() < 0.1:
+        words = " ".join(dice.choice(_FILES) for _ in range(dice.choice((1, 2, 3))))
+        end = dice.choice(
+            ("; done", "\ndone", "; done | sort", "; done < f", "; done > PWNED")
+        )
+        line = f"for {dice.choice(('f', 'f', 'PATH', 'k'))} in {words}; do {line}{end}"
+    return line
+
+
+def _line(dice: Random) -> str:
     parts = [_simple(dice) for _ in range(dice.choice((1, 1, 1, 2, 2, 3)))]
+    parts = [dice.choice(_BEFORE) + p if dice.random() < 0.08 else p for p in parts]
     line = parts[0]
     for part in parts[1:]:
         line += dice.choice(_OPERATORS) + part

@@ -110,7 +110,7 @@ SMUGGLED = (
     Case("a redirection at the start", ">PWNED ls", ("ls *",)),
     Case("a redirection of everything", "ls &>PWNED", ("ls *",)),
     Case("a connection by redirection", "cat < /dev/tcp/127.0.0.1/9", ("cat *",)),
-    Case("a text as input", "cat <<< x", ("cat *",)),
+    Case("a text as input", "bash <<< 'touch PWNED'", ("bash *",)),
     Case("blanks out of a variable", "find .${IFS}-name${IFS}x${IFS}-delete", ("find *",)),
     Case("an option in ANSI quotes", r"find . $'\x2dexec' touch PWNED \;", ("find *",)),
     Case("an option in translated quotes", 'find . $"-delete"', ("find *",)),

@@ -21,6 +21,7 @@ from refold.permissions.shell.harm import catastrophe
 from refold.permissions.shell.looking import Looked, survey
 from refold.permissions.shell.meeting import Held
 from refold.permissions.shell.named import Named, named
+from refold.permissions.shell.plain import Part
 from refold.permissions.shell.running import Running, running
 from refold.permissions.shell.script import Script, read
 from refold.values.below import below
@@ -77,6 +78,8 @@ def _learned(touch: Touch, rules: Sequence[Rule], facts: Facts) -> _Command:
     given = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
 
     def free(real: str) -> bool:
+        if _is_kept(real, facts):
+            return False
         return not facts.outside(real) or any(
             paths.allows(r.pattern, real, facts) for r in given
         )
@@ -91,10 +94,20 @@ def _learned(touch: Touch, rules: Sequence[Rule], facts: Facts) -> _Command:
 
 def _agree(looked: Sequence[Looked], script: Script) -> bool:
     """Do the strict reading and the grammar see the same commands?"""
-    mine = [part.part.values for part in looked]
     theirs = [[word.text for word in simple.words] for simple in script.commands]
+    return len(looked) == len(theirs) and all(
+        _same(one.part, other) for one, other in zip(looked, theirs, strict=True)
+    )
+
+
+def _same(part: Part, theirs: Sequence[str]) -> bool:
+    mine = [*part.before, *part.values]
+    if mine[0] == theirs[0] == "[":
+        return True
+    marks = [loop.mark for loop in part.loops]
+    # What the words of a loop stand for is known here only.
     return len(mine) == len(theirs) and all(
-        one == other or one[0] == other[0] == "["
+        one == other or any(mark in one for mark in marks)
         for one, other in zip(mine, theirs, strict=True)
     )
 
@@ -171,8 +184,7 @@ def _grave(command: _Command, facts: Facts) -> Decision | None:
 
 def _protected(command: _Command, facts: Facts) -> Iterator[str]:
     for file in command.files:
-        # The sandbox keeps it from being written.
-        if facts.sandboxed and any(below(file.real, one) for one in facts.shared):
+        if _is_shared(file.real, facts):
             continue
         for path in dict.fromkeys((file.real, file.path)):
             if path.startswith("/") and protected(path, facts, writes=not file.looks):
@@ -180,8 +192,16 @@ def _protected(command: _Command, facts: Facts) -> Iterator[str]:
                 break
 
 
-def _steers_git(command: _Command) -> str:
+def _is_shared(real: str, facts: Facts) -> bool:
+    """The sandbox keeps it from being written."""
+    return facts.sandboxed and any(below(real, one) for one in facts.shared)
 
+
+def _is_kept(real: str, facts: Facts) -> bool:
+    return protected(real, facts, writes=False) and not _is_shared(real, facts)
+
+
+def _steers_git(command: _Command) -> str:
     for words in command.found.commands:
         values = [w.text for w in words]
         if values[0].rsplit("/", 1)[-1] == "git" and (word := steers(values)):

@@ -55,7 +55,8 @@ _NOBODY_THERE = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
-# For commands that look, which run unasked: git starts nothing that a repository names.
+# For commands that look, which run unasked: git starts nothing that a repository names, and
+# what is written in Python or JavaScript finds its parts where it was installed.
 LOOKING = {
     "GIT_CONFIG_COUNT": "6",
     **{
@@ -69,6 +70,8 @@ LOOKING = {
     },
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
+    "PYTHONPATH": "",
+    "NODE_PATH": "",
 }  # fmt: skip
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -16,6 +16,8 @@ _WILD = re.compile(r"[*?\[]")
 
 def covers(pattern: str, part: Part) -> bool:
     """`pattern` as in `npm run test:*`."""
+    if not part.bare:
+        return False
     wanted = pattern_words(pattern)
     given = part.values
     more = wanted[-1] == "*"
@@ -35,7 +37,7 @@ def pattern_words(pattern: str) -> tuple[str, ...]:
     """A pattern for each word. What stands in quotes in a rule means just itself."""
     spread = re.sub(r":\*$", " *", pattern)
     parts = plain(spread)
-    if len(parts) != 1:
+    if len(parts) != 1 or not parts[0].bare:
         return tuple(spread.split())
     return tuple(
         w.value if w.glob else _WILD.sub(r"[\g<0>]", w.value) for w in parts[0].words

@@ -81,6 +81,19 @@ LOOKING: dict[str, str] = {
     "stash": _DIFF,
     "remote": "-v --verbose",
     "worktree": "-v --porcelain --verbose",
+    "cherry": "-v --abbrev=?",
+    "submodule": "-q --quiet --cached --recursive",
+    "symbolic-ref": "-q --quiet --short",
+    "bisect": "",
+    "notes": "--ref=",
+    "check-attr": "-az --all --cached",
+    "diff-index": _DIFF + "-rmc --cached --cc",
+    "diff-files": _DIFF + "-c --cc",
+    "range-diff": _DIFF + "--creation-factor= --no-dual-color --left-only --right-only",
+    "whatchanged": _LOG,
+    "config": "-lz --get --get-all --get-regexp --list --name-only --show-origin --show-scope "
+    "--null --global --local --system --worktree --type= --bool --int --bool-or-int --includes "
+    "--no-includes --default=",
 }
 # Of these only some have a next word that does not change anything.
 _FIRST = {
@@ -88,8 +101,11 @@ _FIRST = {
     "stash": ("list", "show"),
     "remote": ("get-url",),
     "worktree": ("list",),
+    "submodule": ("status",),
+    "bisect": ("log",),
+    "notes": ("list", "show"),
 }
-_NEEDS_FIRST = frozenset(("stash", "worktree"))
+_NEEDS_FIRST = frozenset(("stash", "worktree", "bisect"))
 _LISTING = frozenset(("-l", "--list"))
 _BEFORE = frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"))
 # Placeholders that have a signature checked, by whatever program is configured.
@@ -116,11 +132,21 @@ def sort_out_git(words: Sequence[str]) -> tuple[int, Given]:
         if others[0:1] == [] or others[0] not in _FIRST[command]:
             return at, _not(others[0] if others else command)
         found = _skipping_first(found)
-    if command in ("branch", "tag") and others and not found.options & _LISTING:
-        return at, _not(others[0])
+    if _changes(command, rest, found):
+        return at, _not(" ".join((command, *others[:1])))
     if takes.first_is_none and not found.options & {"-e"}:
         found = _skipping_first(found)
     return at + 1, found
+
+
+def _changes(command: str, rest: Sequence[str], found: Given) -> bool:
+    """With other words these subcommands change what they otherwise say."""
+    if command == "config":
+        return not _asks_settings(rest)
+    if command == "symbolic-ref":
+        return len(found.others) != 1
+    naming = command in ("branch", "tag") and bool(found.others)
+    return naming and not found.options & _LISTING
 
 
 def _skipping_first(found: Given) -> Given:
@@ -141,7 +167,7 @@ _RUNNING = frozenset(
 )
 _STEERING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
 _HELPER = re.compile(r"(?:ext|fd)::")
-_READS_SETTINGS = frozenset(("--get", "--list", "-l", "--get-all", "--get-regexp"))
+_READS_SETTINGS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
 def steers(words: Sequence[str]) -> str:
@@ -153,7 +179,7 @@ def steers(words: Sequence[str]) -> str:
         at += 2 if words[at] in ("-C", "--git-dir", "--work-tree", "--namespace") else 1
     command = words[at] if at < len(words) else ""
     rest = words[at + 1 :]
-    if command in _RUNNING and not _READS_SETTINGS & set(rest):
+    if command in _RUNNING and not (command == "config" and _asks_settings(rest)):
         return command
     if command in ("bisect", "submodule") and rest[:1] in (["run"], ["foreach"]):
         return f"{command} {rest[0]}"
@@ -161,6 +187,26 @@ def steers(words: Sequence[str]) -> str:
         return remote
     letters = set(_STEERING_LETTERS.get(command, ""))
     return next((w for w in rest if _begins(w) or _short(w, letters)), "")
+
+
+def _asks_settings(words: Sequence[str]) -> bool:
+    """Are these the words of a `git config` that only says what is set?"""
+    given = sort_out(words, form(LOOKING["config"]))
+    others = [words[at] for at in given.others]
+    if given.problem:
+        return False
+    if given.options & _LISTING:
+        return not others
+    if given.options & _READS_SETTINGS:
+        return 0 < len(others) <= 2
+    # Later versions have words for what to do; a name of a setting holds a dot.
+    match others:
+        case ["list"] | ["get", _]:
+            return True
+        case [name]:
+            return "." in name
+        case _:
+            return False
 
 
 def _begins(word: str) -> bool:

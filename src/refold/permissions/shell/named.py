@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from refold.permissions.facts import Facts
-from refold.permissions.shell import plain
-from refold.permissions.shell.looking import files_of
+from refold.permissions.shell import spelling
+from refold.permissions.shell.forms import files_of
+from refold.permissions.shell.plain import Part
 from refold.permissions.shell.running import Running, name_of
 from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
 
@@ -85,8 +86,8 @@ def _of(
     command: tuple[Word, ...], places: tuple[str, ...], facts: Facts
 ) -> Iterator[Named]:
     name = name_of(command)
-    words = tuple(plain.Word(w.text) for w in command)
-    files = files_of(plain.Part(words), facts)
+    words = tuple(spelling.Word(w.text) for w in command)
+    files = files_of(Part(words), facts)
     looks = not files.problem
     at = files.at if looks else range(1, len(command))
     deep = _reads_deep(name, [w.text for w in command])

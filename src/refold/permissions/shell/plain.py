@@ -1,14 +1,19 @@
 """Scripts so plain that there is only one way to read them.
 
-Words, quotes around literal text, `|`, `&&`, `||`, `;` and lines; the only
-redirections are to and from /dev/null and between the two outputs. Whatever else a
-shell knows makes a script not plain: it may be fine, but nobody here vouches for it.
-What the words do is not judged here.
+Words, quotes around literal text, `|`, `&&`, `||`, `;` and lines; input from a file, from
+a literal here-document or text; output to /dev/null and between the two outputs; `time`,
+harmless settings before a command, and loops over literal words. Whatever else a shell
+knows makes a script not plain: it may be fine, but nobody here vouches for it. How words
+are spelt is the business of `spelling`; what they do is not judged here.
 """
 
 import re
+from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from refold.permissions.shell.spelling import NotPlain, Word, not_read, shown, word
+from refold.permissions.shell.words import GAP
 
 LONGEST = 10_000  # characters that are still looked at
 
@@ -18,133 +23,331 @@ _HARMLESS = re.compile(
     r"(?:2>&1|1>&2|>&2|(?:[12]|&)?>>?[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;|&]|$)"
 )
 _OPERATOR = re.compile(r"&&|\|\||\||;|\n")
-_BARE = re.compile(r"[A-Za-z0-9_./:,@%+=^#~*?\[\]-]+")
-_SINGLE = re.compile(r"'([^']*)'")
-# A `$` before these is nothing but itself; `$?` is a number.
-_DOUBLE = re.compile(r'"((?:[^"\\$`]|\\[^\n]|\$(?=[ \t\n"|)\\.,;:/%^+?]))*)"')
-_ESCAPED = re.compile(r'\\([$`"\\])|\$\?')
-_ALONE = re.compile(r"\\[()!](?=[ \t\n;]|$)|!(?=[ \t])")
-_RELATIVE = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}")  # as in `HEAD@{1}`
-_STATUS = re.compile(r"\$\?")
-_ENDED = "\0"
-_PRINTERS = ("echo", "printf")
+_TEXT = re.compile(r"<<<[ \t]*(?=[^<>&|;()\s])")
+_DOCUMENT = re.compile(
+    r"<<(-?)[ \t]*(?:'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\"|([A-Za-z_]\w*))(?=[ \t\n;|&]|$)",
+    re.ASCII,
+)
+_INPUT = re.compile(r"<[ \t]*(?=[^<>&|;()\s])")
+_NAME = re.compile(r"[a-z][a-z0-9]{0,15}(?=[ \t])")
+_WORD = re.compile(r"([a-z]+)(?=[ \t\n;|]|$)")
+_NUMBERS = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}(?=[ \t\n;])")
+_TIMED = re.compile(r"time(?:[ \t]+-p)?(?=[ \t])")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
-# Only after a letter is a tilde certain to be itself, and a `#` no comment.
-_UNSURE = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
-_GLOB = re.compile(r"[*?\[]")
+_PRINTERS = ("echo", "printf")
+_MOST_WORDS = 100  # of a loop
+_MOST_LOOPS = 8
+_MARKS = re.compile(r"[\x00-\x08\x0e-\x1f]")
+_LOOP_MARKS = "\x10\x11\x12\x13\x14\x15\x16\x17"
 
 KEYWORDS = frozenset({
     "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "in",
     "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
 })  # fmt: skip
 
+# What may be set for one command, and to what: it changes how something is said.
+_LOCALE = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
+_COUNT, _CAT = r"\d{0,5}", r"(?:cat)?"
+_SETTINGS = {
+    **dict.fromkeys((
+        "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME", "LANG",
+        "LANGUAGE",
+    ), _LOCALE),
+    "TZ": r"(?:[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)?",
+    **dict.fromkeys(("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"), _COUNT),
+    **dict.fromkeys(("COLUMNS", "LINES"), _COUNT),
+    **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), _CAT),
+    **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
+}  # fmt: skip
 
-class Word(Struct, frozen=True):
-    """A word that the shell hands on as it stands, but for globs if `glob`.
 
-    With `loose` a glob stands first: the name of a file could look like an option. A
-    NUL stands for how the last command ended, and only in what is printed.
-    """
+class Loop(Struct, frozen=True):
+    """`mark` stands for one word after the other."""
 
-    value: str
-    glob: bool = False
-    loose: bool = False
+    mark: str
+    words: tuple[Word, ...]
 
 
 class Part(Struct, frozen=True):
-    """A simple command, and the operator before it ("" for the first)."""
+    """A simple command, and the operator before it ("" for the first).
+
+    `reads` are files that it is given as its input, `fed` a text. `before` is what a
+    grammar takes for its first words, `settings` are those before it.
+    """
 
     words: tuple[Word, ...]
     after: str = ""
+    reads: tuple[Word, ...] = ()
+    fed: bool = False
+    before: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    text: str = ""
 
     @property
     def values(self) -> list[str]:
         return [word.value for word in self.words]
 
+    @property
+    def bare(self) -> bool:
+        """Is it its words and nothing else, each of them known?"""
+        more = self.reads or self.fed or self.before or self.settings or self.loops
+        return not more and not any(_MARKS.search(v.replace(GAP, "")) for v in self.values)
+
+
+class Plain(Struct, frozen=True):
+    """The simple commands of a script, or why it is not plain."""
+
+    parts: tuple[Part, ...] = ()
+    problem: str = ""
+
 
 def plain(text: str) -> tuple[Part, ...]:
     """The simple commands of a plain script; none at all if it is not plain."""
-    if len(text) > LONGEST or not _printable(text):
-        return ()
-    parts: list[Part] = []
-    words: list[Word] = []
-    after, at, end = "", 0, len(text)
-    while (at := _blanks(text, at)) < end:
-        if found := _HARMLESS.match(text, at):
-            at = found.end()
-        elif found := _OPERATOR.match(text, at):
-            at = found.end()
-            if words:
-                parts.append(Part(tuple(words), after))
-                words, after = [], found[0]
-            elif found[0] != "\n":
-                return ()
+    return taken_apart(text).parts
+
+
+@lru_cache(maxsize=64)
+def taken_apart(text: str) -> Plain:
+    if len(text) > LONGEST:
+        return Plain(problem=f"it is longer than {LONGEST} characters")
+    if strange := next((c for c in text if not (c.isprintable() or c in "\n\t")), ""):
+        return Plain(problem=f"{shown(strange)} is a character that cannot be seen")
+    try:
+        return Plain(_Reader(text).script())
+    except NotPlain as error:
+        return Plain(problem=str(error))
+
+
+class _Reader:
+    """Reads a script from its beginning to its end, once."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self._parts: list[Part] = []
+        self._loops: list[tuple[str, Loop]] = []
+        self._made = 0
+        self._documents: list[tuple[str, bool, bool]] = []
+
+    def script(self) -> tuple[Part, ...]:
+        self._list(inside=False)
+        if self._documents:
+            raise NotPlain(self._documents[0][0], "never ends the here-document")
+        return tuple(self._parts)
+
+    def _list(self, *, inside: bool) -> None:
+        """Commands and what joins them, up to the end or the `done` of a loop."""
+        after, done = "", False  # was there a command since `after`?
+        while self._blanks() < len(self._text):
+            if operator := _OPERATOR.match(self._text, self._at):
+                self._operator(operator[0], done=done)
+                if done:
+                    after, done = operator[0], False
+                continue
+            if done:
+                raise not_read(self._text, self._at)
+            keyword = _WORD.match(self._text, self._at)
+            if inside and keyword and keyword[0] == "done":
+                if after not in (";", "\n"):
+                    raise NotPlain("done", "ends a loop where no command can begin")
+                return
+            if keyword and keyword[0] == "for" and after != "|":
+                self._loop(after)
+            else:
+                self._simple(after)
+            done = True
+        if inside:
+            raise NotPlain("for", "begins a loop that has no end")
+        if not done and after not in ("", ";", "\n"):
+            raise NotPlain(after, "has nothing after it")
+
+    def _operator(self, operator: str, *, done: bool) -> None:
+        if not done and operator != "\n":
+            raise NotPlain(operator, "has nothing before it")
+        self._at += len(operator)
+        if operator == "\n":
+            for end, tabs, literal in self._documents:
+                self._document(end, tabs=tabs, literal=literal)
+            self._documents.clear()
+
+    def _blanks(self) -> int:
+        """Past blanks, and past a comment where one can begin."""
+        if self._at and self._text[self._at - 1] not in " \t\n;|&":
+            found = _SPACE.match(self._text, self._at)
         else:
-            word, at = _word(text, at)
-            if word is None:
-                return ()
-            words.append(word)
-    if words:
-        parts.append(Part(tuple(words), after))
-    elif after not in ("", ";", "\n"):
-        return ()
-    return tuple(parts) if all(map(_simple, parts)) else ()
+            found = _BLANKS.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+            again = _BLANKS.match(self._text, self._at) if found[0] else None
+            self._at = again.end() if again else self._at
+        return self._at
+
+    def _simple(self, after: str) -> None:
+        start = self._at
+        before = self._time() if after != "|" else ""
+        settings = list[str]()
+        while found := _ASSIGNS.match(self._text, self._at):
+            settings.append(self._setting(found))
+        words, reads, fed = list[Word](), list[Word](), False
+        end = start
+        while self._blanks() < len(self._text) and not _OPERATOR.match(
+            self._text, self._at
+        ):
+            if found := _HARMLESS.match(self._text, self._at):
+                self._at = found.end()
+            elif found := _TEXT.match(self._text, self._at):
+                self._at = found.end()
+                self._next()
+                fed = True
+            elif found := _DOCUMENT.match(self._text, self._at):
+                self._at = found.end()
+                name = found[2] or found[3] or found[4]
+                self._documents.append((name, bool(found[1]), not found[4]))
+                fed = True
+            elif found := _INPUT.match(self._text, self._at):
+                self._at = found.end()
+                reads.append(self._input())
+            else:
+                words.append(self._next())
+            end = self._at
+        whole = self._text[start:end]
+        loops = tuple(loop for _, loop in self._loops)
+        told = (*before.split(), *(settings if before else ()))
+        self._parts.append(
+            _checked(
+                Part(
+                    tuple(words),
+                    after,
+                    tuple(reads),
+                    fed,
+                    told,
+                    tuple(settings),
+                    loops,
+                    whole,
+                )
+            )
+        )
+
+    def _time(self) -> str:
+        found = _TIMED.match(self._text, self._at)
+        if found is None:
+            return ""
+        self._at = found.end()
+        self._blanks()
+        return found[0]
+
+    def _setting(self, found: re.Match[str]) -> str:
+        start, name = self._at, found[0].removesuffix("=")
+        self._at = found.end()
+        blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
+        value = Word("") if blank else self._next()
+        written = self._text[start : self._at]
+        allowed = _SETTINGS.get(name)
+        if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
+            raise NotPlain(written, "sets a variable that may change what programs do")
+        self._blanks()
+        return written
+
+    def _input(self) -> Word:
+        start = self._at
+        found = self._next()
+        if found.glob or found.split or GAP in found.value or found.value == "-":
+            raise NotPlain(
+                "< " + self._text[start : self._at], "reads from an unknown file"
+            )
+        return found
+
+    def _next(self) -> Word:
+        """The next word. Over a line's end it may not go where a text is to follow it."""
+        start = self._at
+        marks = {name: loop.mark for name, loop in self._loops}
+        found, self._at = word(self._text, self._at, marks)
+        if self._documents and "\n" in self._text[start : self._at]:
+            raise NotPlain(self._text[start : self._at], "goes on over several lines")
+        return found
+
+    def _document(self, end: str, *, tabs: bool, literal: bool) -> None:
+        """Past the lines of a here-document."""
+        while self._at < len(self._text):
+            line, newline, _ = self._text[self._at :].partition("\n")
+            self._at += len(line)
+            if (line.lstrip("\t") if tabs else line) == end:
+                self._at += len(newline)
+                return
+            if not literal and re.search(r"[$`\\]", line):
+                raise NotPlain(
+                    line, f"is replaced in the here-document: put quotes around {end}"
+                )
+            self._at += len(newline)
+        raise NotPlain(f"<<{end}", "begins a here-document that has no end")
+
+    def _loop(self, after: str) -> None:
+        """`for name in words; do … done`."""
+        start = self._at
+        self._at += len("for")
+        self._blanks()
+        name = _NAME.match(self._text, self._at)
+        taken = name is not None and name[0] in dict(self._loops)
+        if name is None or taken or self._made >= _MOST_LOOPS:
+            raise NotPlain(self._line(start), "begins a loop that cannot be read here")
+        self._at = name.end()
+        self._blanks()
+        if not re.match(r"in[ \t]", self._text[self._at :]):
+            raise NotPlain(self._line(start), "begins a loop without words of its own")
+        self._at += len("in")
+        words = self._loop_words(start)
+        loop = Loop(_LOOP_MARKS[self._made], words)
+        self._made += 1
+        self._skip_to_do(start)
+        self._loops.append((name[0], loop))
+        first = len(self._parts)
+        self._list(inside=True)
+        self._loops.pop()
+        if len(self._parts) == first:
+            raise NotPlain(self._line(start), "begins a loop with nothing in it")
+        self._parts[first] = structs.replace(self._parts[first], after=after)
+        self._at += len("done")
+        while self._blanks() < len(self._text) and (
+            found := _HARMLESS.match(self._text, self._at)
+        ):
+            self._at = found.end()
+
+    def _loop_words(self, start: int) -> tuple[Word, ...]:
+        words = list[Word]()
+        while self._blanks() < len(self._text) and self._text[self._at] not in ";\n":
+            if numbers := _NUMBERS.match(self._text, self._at):
+                low, high = sorted(map(int, numbers.groups()))
+                words += [Word(str(n)) for n in range(low, min(high + 1, low + 1000))]
+                self._at = numbers.end()
+            else:
+                words.append(self._next())
+        if any(_MARKS.search(w.value) for w in words):
+            raise NotPlain(
+                self._line(start), "begins a loop over words that are not literal"
+            )
+        if not 0 < len(words) <= _MOST_WORDS:
+            raise NotPlain(self._line(start), f"needs between 1 and {_MOST_WORDS} words")
+        return tuple(words)
+
+    def _skip_to_do(self, start: int) -> None:
+        found = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])").match(self._text, self._at)
+        if found is None or self._documents:
+            raise NotPlain(self._line(start), "begins a loop that cannot be read here")
+        self._at = found.end()
+
+    def _line(self, start: int) -> str:
+        return self._text[start:].partition("\n")[0]
 
 
-def _blanks(text: str, at: int) -> int:
-    """Past blanks, and past a comment where one can begin."""
-    if at and text[at - 1] not in " \t\n;|&":
-        found = _SPACE.match(text, at)
-    else:
-        found = _BLANKS.match(text, at)
-    if found is None:
-        return at
-    at = found.end()
-    again = _BLANKS.match(text, at) if found[0] else None
-    return again.end() if again else at
-
-
-def _word(text: str, at: int) -> tuple[Word | None, int]:
-    value, bare, glob, start = "", "", False, at
-    while True:
-        if found := _BARE.match(text, at):
-            value += found[0]
-            bare += found[0]
-            glob = glob or bool(_GLOB.search(found[0]))
-        elif found := _SINGLE.match(text, at):
-            value += found[1]
-            bare += "q"
-        elif found := _DOUBLE.match(text, at):
-            value += _ESCAPED.sub(lambda m: m[1] or _ENDED, found[1])
-            bare += "q"
-        elif at == start and (found := _ALONE.match(text, at)):
-            return Word(found[0][-1]), found.end()
-        elif found := _STATUS.match(text, at) or _RELATIVE.match(text, at):
-            value += _ENDED if found[0] == "$?" else found[0]
-            bare += "q"
-        else:
-            break
-        at = found.end()
-    if at == start or _UNSURE.search(bare) or not _ascii_outside_quotes(bare):
-        return None, at
-    loose = glob and bare[0] in "*?["
-    return Word(value, glob and bare not in ("[", "]"), loose and bare != "["), at
-
-
-def _ascii_outside_quotes(bare: str) -> bool:
-    return bare.isascii()
-
-
-def _simple(part: Part) -> bool:
+def _checked(part: Part) -> Part:
+    if not part.words:
+        raise NotPlain(part.text, "names no program")
     first = part.words[0]
-    return not (
-        first.glob
-        or _ASSIGNS.match(first.value)
-        or first.value in KEYWORDS
-        or not first.value.isascii()
-        or (first.value not in _PRINTERS and any(_ENDED in w.value for w in part.words))
-    )
-
-
-def _printable(text: str) -> bool:
-    return text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
+    if first.value in KEYWORDS:
+        raise NotPlain(first.value, "decides while it runs what comes next")
+    odd = _ASSIGNS.match(first.value) or _MARKS.search(first.value)
+    if first.glob or odd or not first.value.isascii():
+        raise NotPlain(part.text, "begins with a program that is not named plainly")
+    if first.value not in _PRINTERS and any(GAP in word.value for word in part.words):
+        raise NotPlain(part.text, "is told something that is not known before it runs")
+    return part

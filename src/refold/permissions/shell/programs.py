@@ -4,6 +4,8 @@ Left out of a form is every option that writes, runs a program, reads names of f
 out of a file, follows links on its way, or never ends. How forms are written: `options`.
 """
 
+import re
+
 LOOKING: dict[str, str] = {
     "ls": "-1aAbBcCdfFgGhiklmnNopqQrRsStuUvxXZ -I: -w: -T: --all --almost-all --author "
     "--escape --block-size= --ignore-backups --color=? --directory --classify=? --file-type "
@@ -25,10 +27,11 @@ LOOKING: dict[str, str] = {
     "--zero-terminated --skip-fields= --skip-chars= --check-chars= --group=? @<1",
     "cut": "-nsz -b: -c: -d: -f: --bytes= --characters= --delimiter= --fields= --complement "
     "--only-delimited --output-delimiter= --zero-terminated",
-    "diff": "-abBcdeEHiNnpqstTuwyZ -U: -C: -I: -x: -W: -L: -F: -S: --normal --brief --rcs "
+    "diff": "-abBcdeEHiNnpqrstTuwyZ -U: -C: -I: -x: -W: -L: -F: -S: --normal --brief --rcs "
     "--report-identical-files --unified=? --context=? --side-by-side --width= --left-column "
     "--suppress-common-lines --show-c-function --show-function-line= --label= --expand-tabs "
-    "--initial-tab --tabsize= --no-dereference --new-file --exclude= --ignore-case "
+    "--initial-tab --tabsize= --no-dereference --new-file --exclude= --recursive "
+    "--ignore-case "
     "--ignore-tab-expansion --ignore-trailing-space --ignore-space-change --ignore-all-space "
     "--ignore-blank-lines --ignore-matching-lines= --text --strip-trailing-cr --minimal "
     "--color=?",
@@ -98,24 +101,36 @@ LOOKING: dict[str, str] = {
     "groups": "@<0",
     "tty": "-s @<0",
     "tsort": "",
+    "cal": "-13jmsy @none",
+    "locale": "@<0",
     "expand": "-i -t: --initial --tabs=",
     "unexpand": "-a -t: --all --first-only --tabs=",
 }
 
+_FD = (
+    "-HIusigFap01 -t: -e: -d: -E: -S: -c: --hidden --no-ignore --no-ignore-vcs --unrestricted "
+    "--case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path --full-path "
+    "--print0 --type= --extension= --max-depth= --min-depth= --exact-depth= --exclude= --size= "
+    "--changed-within= --changed-before= --color= --max-results= --strip-cwd-prefix @rest"
+)
+
 _GREP = (
-    "-EFGPivwxyclLoqsbHhnTUzraIZ -A: -B: -C: -m: -e: # --extended-regexp --fixed-strings "
+    "-EFGPivwxyclLoqsbHhnTUzrRaIZ -A: -B: -C: -m: -e: # --extended-regexp --fixed-strings "
     "--basic-regexp --perl-regexp --regexp= --ignore-case --no-ignore-case --word-regexp "
     "--line-regexp --invert-match --count --color=? --colour=? --files-without-match "
     "--files-with-matches --max-count= --only-matching --quiet --silent --no-messages "
     "--byte-offset --with-filename --no-filename --label= --line-number --initial-tab "
     "--null --after-context= --before-context= --context= --text --binary-files= "
-    "--exclude= --exclude-dir= --include= --recursive --line-buffered --null-data @rest"
+    "--exclude= --exclude-dir= --include= --recursive --line-buffered --null-data "
+    "--dereference-recursive @rest"
 )
 
 # The first word is a pattern, unless an option has given it.
 SEARCHING: dict[str, str] = {
     "grep": _GREP,
     "egrep": _GREP,
+    "fd": _FD,
+    "fdfind": _FD,
     "fgrep": _GREP,
     "rg": "-iSsvwxcFPnNHIlo0pqahuUb. -A: -B: -C: -e: -g: -m: -t: -T: -r: -M: -j: -d: -E: "
     "--ignore-case --smart-case --case-sensitive --invert-match --word-regexp --line-regexp "
@@ -143,9 +158,37 @@ SED = (
     "--expression= --posix --sandbox @rest"
 )
 
+# These lead out of the workspace where a link does: only where nothing else can be seen.
+FOLLOWING = {
+    "diff": frozenset(("-r", "--recursive")),
+    **dict.fromkeys(
+        ("grep", "egrep", "fgrep"), frozenset(("-R", "--dereference-recursive"))
+    ),
+}
+
+XARGS = "-0rt -n: -L: -P: -I: -d: --null --no-run-if-empty --max-args= --max-procs= --delimiter="
+NPM = {
+    **dict.fromkeys(
+        ("ls", "list", "ll", "la"),
+        "-agpl --all --global --json --long --parseable --link --production --prod --dev "
+        "--package-lock-only --unicode --no-unicode --depth= --omit= --include=",
+    ),
+    **dict.fromkeys(("root", "prefix"), "-g --global @<0"),
+}
+PIP = {
+    "list": "-lve --local --user --verbose --editable --not-required --format= --exclude= @<0",
+    "show": "-fv --files --verbose",
+    "check": "@<0",
+}
+PS = (
+    "-AadeflFjLuxwcTyMHNZ -o: -O: -p: -C: -u: -U: -g: -s: -t: --sort= --format= --pid= --ppid= "
+    "--user= --forest --no-headers --headers --cols= --columns= --width="
+)
+TAR_LISTS = re.compile(r"-?(?=[a-zJ]*t)[tvzjJ]+f")
+
 # Neither writing nor running is among their options, whichever a glob may find.
 MEEK = frozenset({
-    "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
+    "echo", "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
     "md5sum", "sha1sum", "sha256sum", "sha512sum", "basename", "dirname", "realpath", "readlink",
 })  # fmt: skip
 # They may say which version they are. Not those that a project can make run something of
@@ -154,7 +197,11 @@ TELLING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("python", "python3", "pypy3"), ("--version", "-V")),
     **dict.fromkeys(("node", "ruby", "perl", "php", "make", "gcc", "g++", "cc", "clang"),
                     ("--version", "-v")),
-    **dict.fromkeys(("cmake", "docker", "uv", "pip", "pip3", "curl", "jq", "awk"), ("--version",)),
+    **dict.fromkeys(("cmake", "docker", "uv", "pip", "pip3", "curl", "jq", "awk", "tar",
+                     "vim", "nvim", "emacs", "rsync", "sqlite3", "psql", "mysql", "ruff", "mypy",
+                     "black", "gdb", "strace", "tmux", "xargs", "wget"), ("--version",)),
+    "npm": ("--version", "-v"),
+    "ssh": ("-V",),
     **dict.fromkeys(("java", "javac"), ("--version", "-version")),
 }  # fmt: skip
 
