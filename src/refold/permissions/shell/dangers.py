@@ -9,161 +9,25 @@ from collections.abc import Callable, Sequence
 
 from refold.permissions.shell import programs
 from refold.permissions.shell.options import form, sort_out
+from refold.permissions.shell.orders import (
+    AWKS,
+    EVALUATING,
+    GIT,
+    GIT_HARMLESS_FIRST,
+    GIT_SHORT,
+    GIT_SUBCOMMANDS,
+    ONE_DASH,
+    ORDERS,
+    PROJECT_TOOLS,
+    RUNS,
+    WHOLE,
+    WORDS,
+    WRAPPERS,
+    WRITERS,
+)
 from refold.permissions.shell.running import SHELLS
 from refold.permissions.shell.scripts import only_computes, only_prints, tested
 
-# Whole words, and letters of short options.
-_WORDS: dict[str, str] = {
-    "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
-    "fd": "--exec --exec-batch -x -X",
-    "fdfind": "--exec --exec-batch -x -X",
-    "sort": "--output --compress-program --temporary-directory --files0-from -o -T",
-    "tar": "--checkpoint-action --to-command --use-compress-program --info-script "
-    "--new-volume-script --rsh-command --rmt-command --index-file -I -F",
-    "bsdtar": "--use-compress-program",
-    "zip": "--unzip-command -T -TT",
-    "split": "--filter",
-    "rg": "--pre --hostname-bin --search-zip -z",
-    "ag": "--pager",
-    "bat": "--pager",
-    "man": "--html --pager --config-file -H -P -C",
-    "less": "--log-file --LOG-FILE -o -O -k",
-    "tree": "-o -R",
-    "date": "--set -s",
-    "file": "--compile --preserve-date -C -p",
-    "hostname": "--file --boot -F -b",
-    "ssh": "-o -F -E -D -L -R -w",
-    "scp": "-o -F -S -D",
-    "sftp": "-o -F -S -D -b",
-    "rsync": "--rsh --rsync-path --log-file --temp-dir --backup-dir -e -T",
-    "curl": "--output --output-dir --remote-name --remote-name-all --remote-header-name "
-    "--config --upload-file --dump-header --cookie-jar --trace --trace-ascii --stderr "
-    "--libcurl --etag-save --hsts --alt-svc --create-dirs --data --form --proxy --netrc-file "
-    "--data-binary --data-ascii --data-urlencode --json --url-query --cert --key --engine "
-    "--unix-socket --cookie --form-string --preproxy --socks4 --socks5 --doh-url --variable "
-    "-o -O -K -T -D -c -J -d -F -x -E -b",
-    "wget": "--output-document --output-file --append-output --directory-prefix --execute "
-    "--input-file --use-askpass --post-file --body-file --config --save-cookies --warc-file "
-    "--rejected-log -O -o -a -P -e -i",
-    "make": "--eval --file --makefile --directory --include-dir -f -C -I -E",
-    "gmake": "--eval --file --makefile --directory --include-dir -f -C -I -E",
-    "npm": "--script-shell --prefix --node-options --userconfig --globalconfig --git "
-    "--shell --call exec x explore edit set config",
-    "pnpm": "--script-shell --dir --shell-mode exec dlx config",
-    "yarn": "--cwd --use-yarnrc exec dlx config",
-    "pytest": "--basetemp --confcutdir --rootdir --junitxml --junit-xml --log-file --pastebin "
-    "--pdbcls --report-log",
-    "docker": "exec run --host --config -H",
-    "podman": "exec run --remote --url",
-    "kubectl": "exec --kubeconfig",
-    "poetry": "run",
-    "bundle": "exec",
-    "composer": "exec",
-    "gh": "alias extension --pager",
-    "tcpdump": "-z -w",
-    "nmap": "--script -oN -oX -oG -oA -oS",
-    "cmake": "-P -E",
-    "eslint": "--rulesdir --resolve-plugins-relative-to --output-file -o",
-    "gradle": "--init-script -I",
-    "helm": "--post-renderer",
-    "gpg": "--output -o",
-    "rake": "--rakefile --require --execute -f -r -e",
-    "go": "-exec -toolexec -vettool -o -overlay -modfile generate env tool",
-    "cargo": "--config --manifest-path --target-dir -Z",
-    "gcc": "-wrapper -fplugin -specs -B",
-    "cc": "-wrapper -fplugin -specs -B",
-    "clang": "-fplugin -B",
-    "python": "-c -",
-    "python2": "-c -",
-    "python3": "-c -",
-    "pypy": "-c -",
-    "perl": "-e -E -n -p -i -M -m -I -",
-    "ruby": "-e -n -p -i -r -I -",
-    "node": "--eval --print --require --import --loader --experimental-loader -e -p -r -",
-    "php": "-r -B -R -E -F -d",
-    "lua": "-e -l -",
-    "deno": "eval repl",
-    "bun": "--eval --print --preload -e -p -r x",
-    "vim": "-c -S -s -u --cmd",
-    "vi": "-c -S -s -u --cmd",
-    "nvim": "-c -S -s -u -l --cmd",
-    "emacs": "--eval --load --execute --funcall --batch -l -f",
-    "sqlite3": "-cmd -init",
-    "gdb": "-ex -x --command --eval-command",
-    "journalctl": "--vacuum-size --vacuum-time --vacuum-files --rotate --flush --cursor-file",
-    "openssl": "-out -engine -provider -config",
-    "apt": "--option --config-file -o -c",
-    "apt-get": "--option --config-file -o -c",
-    "pip": "--target --prefix --root --python --log --index-url --extra-index-url -t -i",
-    "uv": "--config-file --project --directory run x",
-}
-_GIT = [
-    "--upload-pack",
-    "--receive-pack",
-    "--upload-archive",
-    "--exec",
-    "--ext-diff",
-    "--textconv",
-    "--output",
-    "--open-files-in-pager",
-    "--extcmd",
-    "--template",
-    "--config",
-    "--config-env",
-    "--exec-path",
-    "--git-dir",
-    "--work-tree",
-    "--show-signature",
-    "--no-index",
-    "--separate-git-dir",
-    "--tree-filter",
-    "--env-filter",
-    "--gpg-sign",
-    "--output-directory",
-    "--contents",
-    "--local-user",
-]
-_GIT_SUBCOMMANDS = frozenset((
-    "config", "bisect", "submodule", "filter-branch", "difftool", "mergetool", "daemon",
-    "instaweb", "credential", "hook", "send-email", "var", "web--browse", "remote-ext",
-))  # fmt: skip
-_GIT_SHORT = {
-    "grep": "O",
-    "archive": "o",
-    "format-patch": "o",
-    "commit": "S",
-    "tag": "su",
-    "help": "wmi",
-    "ls-remote": "u",
-    "clone": "uc",
-    "rebase": "x",
-    "fetch-pack": "u",
-}
-_GIT_HARMLESS_FIRST = frozenset(("--no-pager", "-P", "--no-optional-locks", "--version",
-                                 "--literal-pathspecs", "--help"))  # fmt: skip
-# These run the command their words make; a rule has to name that command too.
-_WRAPPERS = frozenset({
-    "sudo", "doas", "su", "pkexec", "run0", "env", "nohup", "nice", "ionice", "chrt",
-    "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
-    "strace", "ltrace", "watch", "entr", "busybox", "toybox", "chroot", "unshare", "nsenter",
-    "bwrap", "firejail", "flock", "script", "runuser", "setpriv", "systemd-run", "taskset",
-    "unbuffer", "fakeroot", "tmux", "screen", "npx", "uvx", "pnpx", "bunx", "at", "batch", "time", "coproc",
-})  # fmt: skip
-# Built-ins that evaluate their words, or change what later words mean.
-_EVALUATING = frozenset({
-    "eval", ".", "source", "trap", "let", "declare", "typeset", "local", "readonly", "export",
-    "unset", "read", "mapfile", "readarray", "wait", "getopts", "set", "shopt", "enable",
-    "bind", "complete", "compgen", "compopt", "hash", "alias", "unalias", "fc", "history",
-    "pushd", "popd", "dirs", "umask", "ulimit", "caller", "return", "break", "continue",
-})  # fmt: skip
-_AWKS = frozenset(("awk", "gawk", "mawk", "nawk", "original-awk"))
-_WRITERS = frozenset(("tee", "sponge", "dd", "install", "truncate", "patch"))
-# Words by which a program is told to run or write something.
-_ORDERS = {
-    "sqlite3": r"\s*\.(?!tables|schema|dump|help|headers|mode)", "psql": r".*\\",
-    "mysql": r".*(?:\\!|\bsystem\b|\bsource\b)", "less": r"\+", "vim": r"\+", "vi": r"\+",
-    "nvim": r"\+", "curl": r".*%output|@", "nc": r"-[A-Za-z]*[ec]",
-}  # fmt: skip
 _NUMBERED = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+")
 
 
@@ -177,30 +41,53 @@ def dangerous(words: Sequence[str], free: int) -> bool:
         return False
     own = _OWN_WAY.get(name)
     return (
-        name in _EVALUATING
-        or name in _WRITERS
+        name in EVALUATING
+        or name in WRITERS
         or (own is not None and own(words, free))
         or (name in SHELLS and _shell(words, free))
-        or (name in _AWKS and _awk(words, free))
-        or (name in _WRAPPERS and _wrapped(words, free))
+        or (name in AWKS and _awk(words, free))
+        or (name in WRAPPERS and _wrapped(words, free))
+        or _runs(name, words, free)
         or _second_file(name, words)
         or (
-            name in _ORDERS
-            and any(re.match(_ORDERS[name], w, re.DOTALL) for w in words[free:])
+            name in ORDERS
+            and any(re.match(ORDERS[name], w, re.DOTALL) for w in words[free:])
         )
-        or (name in _WORDS and _told(name, words, free))
+        or (name in WORDS and _told(name, words, free))
     )
 
 
 def _told(name: str, words: Sequence[str], free: int) -> bool:
-    listed = _WORDS[name].split()
-    # Words that are no options are its own only where the first such word stands.
-    first = next((at for at, w in enumerate(words) if at and not w.startswith("-")), 0)
+    listed = WORDS[name].split()
+    own = _own_words(words)
     quiet = _to_nowhere(words) if name == "curl" else ()
+    named = _named_either_way if name in ONE_DASH else _named
     return any(
-        _named(words[at], listed)
+        named(words[at], listed)
         for at in range(free, len(words))
-        if at not in quiet and (at == first or words[at].startswith("-"))
+        if at not in quiet and (at in own or words[at].startswith("-"))
+    )
+
+
+def _own_words(words: Sequence[str]) -> Sequence[int]:
+    """Where a subcommand may stand: a word after an option may be its value, or the first."""
+    found = list[int]()
+    for at, word in enumerate(words[1:], 1):
+        if not word.startswith("-"):
+            found.append(at)
+            if not words[at - 1].startswith("-") or "=" in words[at - 1]:
+                break
+    return found
+
+
+def _named_either_way(word: str, listed: Sequence[str]) -> bool:
+    if not word.startswith("-"):
+        return word in listed
+    name = re.split(r"[=:]", word.lstrip("-"), maxsplit=1)[0]
+    options = [d.lstrip("-") for d in listed if d.startswith("-")]
+    # A single capital letter takes its value in the same word.
+    return name in options or any(
+        len(o) == 1 and o.isupper() and name.startswith(o) for o in options
     )
 
 
@@ -217,6 +104,8 @@ def _named(word: str, listed: Sequence[str]) -> bool:
     """Is `word` one of these, a beginning of one, or short options with one among them?"""
     if word.startswith("--"):
         start = word.partition("=")[0]
+        if start in WHOLE:
+            return start in listed
         return len(start) > 2 and any(d.startswith(start) for d in listed)
     if not word.startswith("-"):
         return word in listed
@@ -238,20 +127,20 @@ def _second_file(name: str, words: Sequence[str]) -> bool:
 def _git(words: Sequence[str], free: int) -> bool:
     at = 1
     while at < len(words) and words[at].startswith("-"):
-        if at >= free and words[at] not in _GIT_HARMLESS_FIRST:
+        if at >= free and words[at] not in GIT_HARMLESS_FIRST:
             return True
         # An option with a value of its own; the rule has spelt both or it is not covered.
         at += 2 if words[at] in ("-C", "-c") else 1
     command = words[at] if at < len(words) else ""
-    if at >= free and command in _GIT_SUBCOMMANDS:
+    if at >= free and command in GIT_SUBCOMMANDS:
         return True
     if command in ("bisect", "submodule") and {"run", "foreach"} & set(
         words[max(free, at) :]
     ):
         return True
-    letters = set(_GIT_SHORT.get(command, ""))
+    letters = set(GIT_SHORT.get(command, ""))
     return any(
-        (w.startswith("--") and _named(w, _GIT))
+        (w.startswith("--") and _named(w, GIT))
         or "::" in w.partition("/")[0]
         or "%G" in w
         or (w.startswith("-") and not w.startswith("--") and letters & set(w[1:]))
@@ -272,6 +161,20 @@ def _wrapped(words: Sequence[str], free: int) -> bool:
             continue
         return dangerous(words[at:], free - at)
     return True
+
+
+def _runs(name: str, words: Sequence[str], free: int) -> bool:
+    """A program that the words name further on, which has dangerous words of its own."""
+    if name in ("python", "python2", "pypy") and "-m" in words[1:-1]:
+        start = words.index("-m") + 1
+    elif tuple(words[:2]) in RUNS or (name, *words[1:2]) in RUNS:
+        start = next((i for i in range(2, len(words)) if words[i][:1] != "-"), 0)
+    elif name in ("yarn", "pnpm") and words[1] in PROJECT_TOOLS:
+        start = 1
+    else:
+        return False
+    # Who wrote `uv run *` meant whatever there is, but not all that may be said to it.
+    return bool(start) and dangerous(words[start:], max(1, free - start))
 
 
 def _sed(words: Sequence[str], free: int) -> bool:
