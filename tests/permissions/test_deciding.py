@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from places import STRICT, bash, on_file, place, rules
+from places import STRICT, bash, judged, on_file, place, rules
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision, Facts, Target, Touch
@@ -324,3 +324,34 @@ def test_a_look_that_is_asked_about_in_rules_only_is_told_why() -> None:
         "ask",
         "no rule allows this command, and here only what a rule allows runs unasked",
     )
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "sub/CLAUDE.md", ".pre-commit-config.yaml"])
+def test_who_allowed_edits_did_not_mean_what_tells_agents_and_tools_what_to_do(
+    name: str,
+) -> None:
+    facts = place(links={"/ws/notes.md": f"/ws/{name}"})
+
+    found = [
+        decide(on_file("write_file", path, facts), mode, rules(allow=given), facts).verdict
+        for path in (name, "notes.md")
+        for mode, given in (
+            ("accept-edits", []),
+            ("accept-edits", [f"edit_file({name})"]),
+            ("bypass", []),
+        )
+    ]
+    commanded = judged(f"touch {name}", "accept-edits", allow=["touch *"])
+
+    assert found == ["ask", "allow", "allow"] * 2
+    assert commanded.verdict == "allow"
+
+
+def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None:
+    found = [
+        decide(on_file("write_file", name, place()), mode, (), place())
+        for name in ("mcp_servers.json", ".git /hooks/x", ".continue/config.yaml")
+        for mode in ("accept-edits", "bypass")
+    ]
+
+    assert {(each.verdict, each.once) for each in found} == {("ask", True)}

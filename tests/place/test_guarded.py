@@ -8,7 +8,7 @@ import pytest
 
 from refold.place.gitconfig import harmless
 from refold.place.guards import Guards
-from refold.values.guarded import KEYS, guarded
+from refold.values.guarded import KEYS, guarded, steering
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,13 @@ from refold.values.guarded import KEYS, guarded
         "/home/me/.ssh/id_ed25519", "/home/me/.config/git/config", ".git/modules/a/hooks/x",
         ".gi\u200ct/config", "x.code-workspace", ".git/commondir", ".gitmodules", ".refold/x",
         "\uff0egit/config", ".git/info/attributes", ".config/Code/User/settings.json",
+        "mcp_servers.json", ".git /hooks/x", ".git./hooks/x", ".git. ./config", "\u2024git/hooks/x",
+        ".git\u2024/hooks/x", "GIT~1/hooks/x", ".devcontainer.json", "opencode.json", ".env .",
+        ".opencode.json", ".crush.json", ".continue/config.yaml", ".mise.toml", "a/mise.toml",
+        ".cargo/config.toml", "a/.cargo/config", "x.sublime-project", "X.Sublime-Project",
+        ".envrc.local", ".cursorrules", ".windsurfrules", ".clinerules/a.md", ".roo/mcp.json",
+        ".kiro/settings/mcp.json", ".pnpmfile.cjs", ".zed/tasks.json", ".yarnrc.yml", ".npmrc. ",
+        ".gemini/settings.json", ".codex/config.toml", ".idea/x.xml", ".config/mise/config.toml",
     ],
 )  # fmt: skip
 def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
@@ -30,11 +37,30 @@ def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
     [
         "src/a.py", ".env.example", ".gitignore", ".github/workflows/ci.yml", "env", ".git/HEAD",
         ".git/index", "git/config", "hooks/x", "config", ".config/other", ".envoy", "README.md",
-        ".git/info/exclude", ".gitattributes", "a.env.py",
+        ".git/info/exclude", ".gitattributes", "a.env.py", "AGENTS.md", "CLAUDE.md", ".husky/x",
+        ".pre-commit-config.yaml", "lefthook.yml", ".cargo/registry", "..", "a/. /b", "mise.py",
     ],
 )  # fmt: skip
 def test_an_ordinary_name_is_not(path: str) -> None:
     assert guarded(path.split("/")) == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "AGENTS.md", "a/b/agents.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", ".husky/pre-commit",
+        ".github/copilot-instructions.md", ".github/instructions/a.md", ".pre-commit-config.yaml",
+        "lefthook.yml", ".gitattributes", ".tool-versions", "bunfig.toml", ".yarn/releases/yarn.cjs",
+        "AGENTS.md ", "CLAUDE\u2024md",
+    ],
+)  # fmt: skip
+def test_a_name_that_tells_agents_or_tools_what_to_do_steers(path: str) -> None:
+    assert steering(path.split("/"))
+
+
+@pytest.mark.parametrize("path", ["README.md", ".github/workflows/ci.yml", "src/agents.py"])
+def test_an_ordinary_name_steers_nobody(path: str) -> None:
+    assert not steering(path.split("/"))
 
 
 def names(guards: Guards, root: Path) -> list[str]:

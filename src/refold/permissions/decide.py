@@ -15,6 +15,7 @@ from refold.permissions.paths import beginnings, whole
 from refold.permissions.protected import protected
 from refold.permissions.rules import Rule
 from refold.values.confines import Confines
+from refold.values.guarded import steering
 from refold.values.rights import Mode
 from refold.values.tools import Effect
 
@@ -93,7 +94,7 @@ def _by_mode(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
         return Decision("allow", reason="everything runs unasked in mode bypass")
     if touch.effect is Effect.SELF:
         return Decision("allow", reason="it changes only the session")
-    edits = touch.effect is Effect.CHANGE and not _outside(touch, facts)
+    edits = touch.effect is Effect.CHANGE and not _not_meant(touch, facts)
     if mode == "accept-edits" and edits:
         return Decision("allow", reason="edits run unasked in mode accept-edits")
     return None
@@ -111,11 +112,20 @@ def _looking(touch: Touch, mode: Mode, facts: Facts) -> Decision | None:
 def _asked(touch: Touch, facts: Facts) -> Decision:
     if outside := _outside(touch, facts):
         return Decision("ask", reason=f"{outside} is outside the workspace")
+    if steers := _not_meant(touch, facts) if touch.effect is Effect.CHANGE else "":
+        return Decision("ask", reason=f"{steers} says what agents or tools do here")
     return Decision("ask", reason=f"no rule allows {touch.tool} here")
 
 
 def _outside(touch: Touch, facts: Facts) -> str:
     return next((t.real for t in touch.files if facts.outside(t.real)), "")
+
+
+def _not_meant(touch: Touch, facts: Facts) -> str:
+    """A file that who allowed edits did not mean, or ""."""
+    names = ((t.real, name) for t in touch.files for name in (t.real, t.path))
+    steers = (real for real, name in names if steering(name.split("/")))
+    return _outside(touch, facts) or next(steers, "")
 
 
 def _protected(touch: Touch, facts: Facts) -> Decision | None:

@@ -9,6 +9,7 @@ on some disks they are.
 import unicodedata
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ _EDITOR = "editors run what it names"
 _AGENT = "it says what agents may do and run"
 _TOOL = "tools take orders from it"
 
-_WORKSPACE = ".code-workspace"
+_WORKSPACES = (".code-workspace", ".sublime-project", ".sublime-workspace")
 
 _GIT_NAMES = ".gitconfig .gitmodules .git-credentials"
 _KEY_NAMES = """
@@ -34,15 +35,22 @@ _SHELL_NAMES = """
 """
 _EDITOR_NAMES = """
     .vscode .vscode-server .windsurf .idea .zed .fleet .devcontainer .vim .vimrc .gvimrc
-    .exrc .nvimrc
-    .nvim.lua .emacs .emacs.d .dir-locals.el
+    .exrc .nvimrc .devcontainer.json .lapce .helix .kakrc .nova .vs .lvimrc .vimrc.local
+    .nvim.lua .emacs .emacs.d .dir-locals.el .dir-locals-2.el .lazy.lua .editrc
 """
 _AGENT_NAMES = """
     .refold .agent .agents .claude .claude.json .mcp.json mcp.json .codex .cursor .gemini
-    .qwen .opencode .aider.conf.yml
+    .qwen .opencode .aider.conf.yml .aider.conf.yaml .aider.model.settings.yml
+    mcp_servers.json mcp_config.json mcp-config.json mcp.jsonc .mcp.jsonc mcp_settings.json
+    opencode.json opencode.jsonc .opencode.json .opencode.jsonc .crush.json crush.json .crush
+    .continue .continuerc.json .cline .clinerules .roo .roorules .roomodes .kilocode .kilocodemodes
+    .cursorrules .windsurfrules .windsurf .codeium .goose .goosehints .kiro .junie .augment .trae
+    .amp .amazonq .zencoder .factory .copilot .cody .tabnine .plandex .openhands .firebender
+    .iflow .rovodev .vibe .pi .warp .codebuddy .qoder .forge.yaml forge.yaml
 """
 _TOOL_NAMES = """
-    .envrc .npmrc .yarnrc .yarnrc.yml .gemrc .condarc .ripgreprc .wgetrc .curlrc .gdbinit
+    .envrc .envrc.local .envrc.private .npmrc .pnpmfile.cjs .pnpmfile.mjs .mise .mise.toml mise.toml
+    .mise.local.toml mise.local.toml .rtx.toml .rtx .direnvrc .yarnrc .yarnrc.yml .gemrc .condarc .ripgreprc .wgetrc .curlrc .gdbinit
     .lldbinit .pdbrc .pythonrc .pythonstartup .psqlrc
     .sqliterc .irbrc .rprofile .hgrc .lesskey
 """
@@ -90,7 +98,9 @@ GUARDS = (
     Guard((".git",), "git looks there for what to run", alone=True),
     *(Guard((".git", *below.split("/")), _GIT) for below in IN_GIT),
     Guard((".env.*",), KEYS),
-    Guard((f"*{_WORKSPACE}",), _EDITOR),
+    *(Guard((f"*{ending}",), _EDITOR) for ending in _WORKSPACES),
+    *(Guard((".cargo", name), _TOOL) for name in ("config", "config.toml")),
+    Guard((".config", "mise"), _TOOL),
     Guard((".config", "git"), _GIT),
     *(Guard((".config", name), KEYS) for name in ("gcloud", "gh", "op", "rclone")),
     *(
@@ -103,6 +113,21 @@ GUARDS = (
     Guard((".local", "share", "keyrings"), KEYS),
     Guard((".local", "bin"), _SHELL),
 )
+
+# What tells agents and tools what to do, and belongs to many projects: commands like git
+# write it all the time, so the sandbox lets them, but who allowed edits did not mean it.
+_STEERS = """
+    agents.md agents.override.md agent.md claude.md claude.local.md gemini.md qwen.md crush.md
+    warp.md opencode.md copilot-instructions.md .rules .gitattributes .tool-versions
+    .pre-commit-config.yaml .pre-commit-config.yml .overcommit.yml .lintstagedrc .simple-git-hooks.json
+    lefthook.yml lefthook.yaml lefthook.toml lefthook.json lefthook-local.yml lefthook-local.yaml
+    .lefthook.yml .lefthook.yaml .lefthook.toml .lefthook-local.yml .lefthook .husky .huskyrc
+    .pnp.cjs .yarn .cargo bunfig.toml rust-toolchain rust-toolchain.toml
+"""
+_STEERING = frozenset(_STEERS.split())
+_OF_COPILOT = ("instructions", "prompts", "chatmodes", "agents", "hooks")
+# How disks that know short names call it.
+_SHORT = {"git~1": ".git"}
 
 # They look like keys, and are there to be read and filled in.
 HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
@@ -117,11 +142,18 @@ def guarded(parts: Sequence[str]) -> str:
     return KEYS if KEYS in found else next(iter(found), "")
 
 
+def steering(parts: Sequence[str]) -> bool:
+    """Does it tell agents or tools what to do, though commands may write it?"""
+    plain = [_plain(part) for part in parts]
+    copilot = (one == ".github" and other in _OF_COPILOT for one, other in pairwise(plain))
+    return any(part in _STEERING for part in plain) or any(copilot)
+
+
 def _reasons(plain: Sequence[str]) -> Iterator[str]:
     for at, part in enumerate(plain):
         if reason := NAMES.get(part):
             yield reason
-        elif part not in HARMLESS and (part.startswith(".") or part.endswith(_WORKSPACE)):
+        elif part not in HARMLESS and (part.startswith(".") or part.endswith(_WORKSPACES)):
             yield from (g.reason for g in GUARDS if _matches(g, plain[at:]))
 
 
@@ -133,9 +165,10 @@ def _matches(guard: Guard, parts: Sequence[str]) -> bool:
 
 
 def _plain(part: str) -> str:
-    """As a disk that knows no large letters compares names."""
+    """As a disk that knows no large letters compares names, nor blanks and dots at the end."""
     if part.isascii():
-        return part.lower()
+        return _SHORT.get(small := part.lower().rstrip(". "), small)
     # Some disks leave out letters that cannot be seen.
     seen = (letter for letter in part if unicodedata.category(letter) != "Cf")
-    return unicodedata.normalize("NFKC", "".join(seen)).casefold()
+    found = unicodedata.normalize("NFKC", "".join(seen)).casefold().rstrip(". ")
+    return _SHORT.get(found, found)
