@@ -64,3 +64,43 @@ def test_a_variable_means_what_it_will_mean(command: str, verdict: str) -> None:
 )  # fmt: skip
 def test_keys_are_asked_about_however_they_are_named(command: str) -> None:
     assert judged(command).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("ls $(date)", "`$(date)` puts in what another command prints"),
+        ("ls > out.txt", "`>` writes to a file"),
+        ('echo "a $x b"', "`$x` stands for a text that is not known before it runs"),
+        ("cat {a,b}", "`{a,b}` may become several words, or a group of commands"),
+        ("ls &", "`&` leaves something running in the background"),
+        ("X=1 ls", "`X=1` sets a variable that may change what programs do"),
+        ("cat ~/x", "`~/x` may stand for a home directory or be a comment"),
+        ("if ls; then ls; fi", "`if` decides while it runs what comes next"),
+        (
+            "cat <<END\n$x\nEND",
+            "`$x` is replaced in the here-document: put quotes around END",
+        ),
+        ("cat 'x", "`'x` begins with a quote that has no end"),
+        ("ls \u200b", "`\\u200b` is a character that cannot be seen"),
+        ("ls && ", "`&&` has nothing after it"),
+        ("ls && make test | cat", "make is not known to look only, in `make test`"),
+        (
+            "for f in a -o; do sort $f x; done",
+            "sort -o is not known to look only",
+        ),
+        ("ls | sh", "sh is not known to look only, in `sh`"),
+        ("x" * 10_001, "it is longer than 10000 characters"),
+        ("", "it is empty"),
+    ],
+)
+def test_who_is_asked_is_told_which_part_of_a_command_it_is_about(
+    command: str, told: str
+) -> None:
+    assert judged(command).reason == f"no rule allows this command, and {told}"
+
+
+def test_who_is_asked_by_a_rule_is_told_what_hides_the_command() -> None:
+    reason = judged("rm $x", deny=["rm -rf build"]).reason
+
+    assert "`$x` stands for a text that is not known before it runs" in reason

@@ -21,9 +21,10 @@ from refold.permissions.shell.harm import catastrophe
 from refold.permissions.shell.looking import Looked, survey
 from refold.permissions.shell.meeting import Held
 from refold.permissions.shell.named import Named, named
-from refold.permissions.shell.plain import Part
+from refold.permissions.shell.plain import Part, taken_apart
 from refold.permissions.shell.running import Running, running
 from refold.permissions.shell.script import Script, read
+from refold.permissions.shell.spelling import shown
 from refold.values.below import below
 from refold.values.confines import Confines
 from refold.values.rights import Mode, Verdict
@@ -38,6 +39,7 @@ class _Command(Struct, frozen=True):
     files: tuple[Named, ...]
     looked: tuple[Looked, ...]
     granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
+    unread: str = ""  # why it could not be read for certain, and which part of it
 
     @property
     def looks(self) -> bool:
@@ -50,8 +52,12 @@ class _Command(Struct, frozen=True):
             return "here only what a rule allows runs unasked"
         if self.touch.network and not any(p.problem for p in self.looked):
             return "it wants to reach the network"
-        told = "it is more than plain words, or cannot be read for certain"
-        return next((p.problem for p in self.looked if p.problem), told)
+        return next((_told(p, self.looked) for p in self.looked if p.problem), self.unread)
+
+
+def _told(one: Looked, every: Sequence[Looked]) -> str:
+    """Its problem, and which part it is where there are several."""
+    return one.problem if len(every) == 1 else f"{one.problem}, in {shown(one.part.text)}"
 
 
 def decide_command(
@@ -85,19 +91,40 @@ def _learned(touch: Touch, rules: Sequence[Rule], facts: Facts) -> _Command:
         )
 
     looked = survey(touch.subject, cwd, facts, free)
-    if found.broken or found.hidden or not _agree(looked, read(touch.subject)):
+    if unread := _unread(touch.subject, found, looked):
         looked = ()
     files = tuple(named(found, cwd, facts))
     outside = (f.real for f in files if given and facts.outside(f.real) and free(f.real))
-    return _Command(touch, cwd, found, files, looked, tuple(dict.fromkeys(outside)))
+    granted = tuple(dict.fromkeys(outside))
+    return _Command(touch, cwd, found, files, looked, granted, unread)
 
 
-def _agree(looked: Sequence[Looked], script: Script) -> bool:
-    """Do the strict reading and the grammar see the same commands?"""
+def _unread(text: str, found: Running, looked: Sequence[Looked]) -> str:
+    """Why it is not certain what this runs, and which part of it; "" if it is."""
+    if not text.strip():
+        return "it is empty"
+    if problem := taken_apart(text).problem:
+        return problem
+    if not looked:
+        return f"{shown(text)} holds no command"
+    odd = _disagreed(looked, read(text))
+    if odd is None and not found.broken and not found.hidden:
+        return ""
+    if known := next((_told(one, looked) for one in looked if one.problem), ""):
+        return known
+    part = shown(odd.part.text if odd else looked[0].part.text)
+    if found.hidden:
+        return f"{part} runs a shell that is told what to do only later"
+    return f"{part} can be read in more than one way"
+
+
+def _disagreed(looked: Sequence[Looked], script: Script) -> Looked | None:
+    """The first command that the strict reading and the grammar do not see alike."""
     theirs = [[word.text for word in simple.words] for simple in script.commands]
-    return len(looked) == len(theirs) and all(
-        _same(one.part, other) for one, other in zip(looked, theirs, strict=True)
-    )
+    for at, one in enumerate(looked):
+        if at >= len(theirs) or not _same(one.part, theirs[at]):
+            return one
+    return None if len(looked) == len(theirs) else looked[-1]
 
 
 def _same(part: Part, theirs: Sequence[str]) -> bool:
@@ -128,9 +155,10 @@ def _ruled(
         unsure = unsure or (rule if held == "maybe" else None)
     if sure or not unsure:
         return None
+    why = f", since {command.unread}" if command.unread else ""
     reason = (
         f"the rule {unsure} says {verdict}, and it cannot be seen whether this "
-        f"command is what it means: spell out its words"
+        f"command is what it means{why}: spell out its words"
     )
     return Decision("ask", str(unsure), unsure.source, reason, once=True)
 
