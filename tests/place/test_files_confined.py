@@ -109,8 +109,11 @@ def test_what_leads_out_is_outside_and_refused_to_a_call_that_was_judged_inside(
     (inside / "up").symlink_to("pkg/..")
 
     assert (files.outside(path) or "").startswith(str(out.parent))
-    for judged in ((), (str(inside / path),)):
-        with pytest.raises(ToolFailed, match="which is not what was allowed"):
+    for judged, why in (
+        ((), "outside of"),
+        ((str(inside / path),), "which is not what was allowed"),
+    ):
+        with pytest.raises(ToolFailed, match=why):
             files.only(judged).real(path)
     assert tree(out) == {}
 
@@ -126,6 +129,15 @@ def test_a_call_reaches_only_what_was_judged(
         with pytest.raises(ToolFailed):
             allowed.real(path)
     assert files.only([]).real("c/d") == str(inside / "c/d")
+
+
+def test_who_may_read_one_folder_is_told_what_lies_outside_of_it(
+    files: DiskFiles, inside: Path
+) -> None:
+    with pytest.raises(ToolFailed, match=f"leads to .*/out/x, outside of {inside}") as said:
+        files.only([]).real("../out/x")
+
+    assert "changed" not in str(said.value)
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,13 @@ class DiskFiles:
             return real
         if not self._judged and self._folders.root_of(real):
             return real
+        leads = f"{escaped(path)} leads to {self.called(real)}"
+        if not self._judged:
+            raise ToolFailed(
+                f"{leads}, outside of {escaped(self._folders.roots[0])}. Nothing was done."
+            )
         raise ToolFailed(
-            f"{escaped(path)} leads to {self.called(real)}, which is not what was allowed: "
-            "a link has changed. Nothing was done."
+            f"{leads}, which is not what was allowed: a link has changed. Nothing was done."
         )
 
     def outside(self, path: str) -> Real | None:
