@@ -158,3 +158,20 @@ def test_git_of_a_looking_command_reads_no_setting_that_names_a_program(
     assert "RAN" not in found.text
     assert "+two" in found.text
     assert " M f" in found.text
+
+
+def test_git_goes_on_in_a_repository_that_tracks_a_file_with_keys(apart: Walled) -> None:
+    root = apart.root
+    git(root, "init", "-q")
+    for name in (".env", "f"):
+        (root / name).write_text("one\n")
+    git(root, "add", "-A")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "m")
+    (root / ".env").write_text("S3CRET\n")
+    (root / "f").write_text("two\n")
+
+    found = looking(apart, "git diff --stat && git status -s && git diff && cat .env")
+
+    assert (found.code, "S3CRET" in found.text) == (0, False)
+    assert "+two" in found.text
+    assert "Commands that run unasked are not shown this file" in found.text

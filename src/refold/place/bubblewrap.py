@@ -23,10 +23,12 @@ _OF_ROOT = (
 )  # fmt: skip
 # Root could write here, although it is root only inside.
 _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
+# Stands in the place of a file with keys. A device there would be no file for git.
+_KEPT = b"# Commands that run unasked are not shown this file: it holds keys by its name.\n"
 _MOST_GUARDS = 400  # more are not mounted: starting would take too long
 
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes blanks
-_OF_PRIVATE = ("empty", "nothing", "var")
+_OF_PRIVATE = ("empty", "nothing", "var", "kept")
 _PIN, _SHUT, _COVER = 2, 3, 4  # the turns of mounts of the same depth
 
 _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
@@ -138,6 +140,8 @@ def prepare(private: str) -> None:
         os.makedirs(os.path.join(private, name), exist_ok=True)
     with open(os.path.join(private, "nothing"), "wb"):
         pass
+    with open(os.path.join(private, "kept"), "wb") as file:
+        file.write(_KEPT)
 
 
 def in_memory(walls: Walls) -> tuple[str, ...]:
@@ -186,7 +190,7 @@ def _disk(walls: Walls) -> Iterator[_Mount]:
 
 def _covers(walls: Walls) -> Iterator[_Mount]:
     covered, shown = {*ELSEWHERE, *walls.covered}, _shown(walls)
-    empty, nothing, var = (os.path.join(walls.private, n) for n in _OF_PRIVATE)
+    empty, nothing, var, kept = (os.path.join(walls.private, n) for n in _OF_PRIVATE)
     shared = ("--tmpfs",) if walls.own_tmp else ("--bind", tmp(walls.private))
     yield _depth("/tmp"), 0, *shared, "/tmp"
     ours = ("--tmpfs",) if walls.looking else ("--bind", var)
@@ -202,11 +206,13 @@ def _covers(walls: Walls) -> Iterator[_Mount]:
             # A guarded directory may be one to be covered: covering it is the more.
             yield _depth(path), _COVER, words[0], *words[1:]
     unread = dict.fromkeys((*walls.unread, *walls.denied))
-    for blank, paths in ((nothing, walls.hidden), ("/dev/null", unread)):
-        for path in paths:
-            if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
-                cover = empty if os.path.isdir(path) else blank
-                yield _depth(path), _COVER, "--ro-bind", cover, path
+    # A socket is covered like what a rule denies; a file with keys must be a file for git.
+    keys = [p for p in walls.unread if p not in walls.denied and os.path.isfile(p)]
+    blanks = {**dict.fromkeys(walls.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
+    for path, blank in {**blanks, **dict.fromkeys(keys, kept)}.items():
+        if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
+            cover = empty if os.path.isdir(path) else blank
+            yield _depth(path), _COVER, "--ro-bind", cover, path
 
 
 def _shown(walls: Walls) -> set[str]:

@@ -56,7 +56,7 @@ class Walls(Struct, frozen=True, kw_only=True):
     """All paths are absolute, with links followed, and exist.
 
     `private` is an empty directory of our own, shown as /tmp. `covered` directories and
-    `hidden` files look empty, `unread` ones cannot be opened; nor `denied` ones, and nothing
+    `hidden` files look empty, `unread` ones say so; `denied` ones cannot be opened, and nothing
     that they lie in can be renamed, or they would be found under another name afterwards.
     `open` ones can be written below, but not `shut` ones in them. `seen` ones stay visible
     below covered ones. `instead` has files, and what of ours is shown in their place;
