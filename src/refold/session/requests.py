@@ -48,7 +48,12 @@ class PlanToJudge(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        return f"plan-{self.plan.seq}"
+        return plan_id(self.plan.seq)
+
+
+def plan_id(seq: int) -> str:
+    """Of the plan that stands in the event `seq`."""
+    return f"plan-{seq}"
 
 
 Request: TypeAlias = Permission | Questions | PlanToJudge

@@ -33,12 +33,28 @@ from refold.cli.rights.grants import offered
 from refold.errors import BadInput
 from refold.hall.app import App
 from refold.journal.below import ChildAsks
-from refold.session.requests import Permission, Questions, of_call, of_child, requests
+from refold.journal.events import Ended, Entry, Judged
+from refold.journal.frame import Frame
+from refold.session.requests import (
+    Permission,
+    Questions,
+    of_call,
+    of_child,
+    plan_id,
+    requests,
+)
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.values.budget import Budget
+from refold.values.control import PlanReady
 from refold.values.rights import MODES
-from refold.views.stream import Document, PutToPerson, approval_request, question
+from refold.views.stream import (
+    Document,
+    PutToPerson,
+    approval_request,
+    documents,
+    question,
+)
 
 NO_CHILD = "no child is at work"
 
@@ -94,11 +110,29 @@ class Desk:
             pictures=(*shown, *named),
         )
 
+    def put(self) -> Sequence[Permission | Questions]:
+        """The calls that wait for a verdict or an answer, and no plan."""
+        found = requests(self._session.view)
+        return [each for each in found if isinstance(each, Permission | Questions)]
+
+    async def waiting(self) -> Sequence[Document]:
+        """What waits already, told as it was when it came up; its numbers are those."""
+        wanted = {each.id for each in requests(self._session.view)}
+        if not wanted:
+            return ()
+        entries = await self._session.record.entries()
+        newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
+        return [self._again(each) for each in newest.values()]
+
+    def _again(self, entry: Entry) -> Document:
+        told = documents(Frame(entry.seq, 0, entry), live=False, asked=self.request)
+        *_, last = told  # a plan stands behind the result of the call that wrote it
+        return last
+
     async def deny_all(self, reason: str) -> None:
-        """No to everything that waits; a plan can still be judged in another start."""
-        for request in requests(self._session.view):
-            if isinstance(request, Permission | Questions):
-                await self._session.inbox.answer(request.id, allowed=False, reason=reason)
+        """No to every call that waits; a plan can still be judged in another start."""
+        for found in self.put():
+            await self._session.inbox.answer(found.id, allowed=False, reason=reason)
 
     def request(self, event: PutToPerson) -> Document:
         """The document about a call that is asked about."""
@@ -199,10 +233,15 @@ class Desk:
             raise BadInput(f"no plan {order.plan} waits to be judged")
 
     def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
-        for found in requests(self._session.view):
-            if isinstance(found, Permission | Questions) and found.id == call_id:
+        for found in self.put():
+            if found.id == call_id:
                 # Whoever gives no hash answers what they were told last.
-                if (hash_ or self._told.get(call_id, "")) != found.call.hash:
+                known = hash_ or self._told.get(call_id, "")
+                if not known:
+                    raise BadInput(
+                        f"the call {call_id!r} was not put to you yet: wait for its request"
+                    )
+                if known != found.call.hash:
                     raise BadInput(
                         f"the call {call_id!r} is not what it was under that hash: "
                         "look at its newest request"
@@ -226,3 +265,14 @@ class Desk:
         made = self._session.as_made(found.call.call)
         tool = next((t for t in self._app.tools if t.spec.name == made.name), None)
         return offered(found.call, made, tool, self._app, self._session.view)
+
+
+def _id_of(entry: Entry) -> str:
+    """What is asked for by this event, as `requests` names it; "": nothing is."""
+    match entry.event:
+        case ChildAsks(id_) | Judged(id_, "ask"):
+            return id_
+        case Ended(control=PlanReady()):
+            return plan_id(entry.seq)
+        case _:
+            return ""

@@ -2,7 +2,8 @@
 
 Words, verdicts and answers come as JSON lines (`orders`); what happens goes out as
 with any stream (`told`), and each turn ends with its result. Somebody is there to
-ask for as long as stdin is open; what is still asked then is denied.
+ask for as long as stdin is open; what is still asked then, by the session or by a child
+of it, is denied. What waited when a session was left is put again when it is resumed.
 """
 
 import sys
@@ -74,7 +75,7 @@ class Door:
         self._why = ""  # we have to go
         self._senseless = ""  # what was wrong with the first line that made no sense
         self._results: dict[int, Document] = {}  # by the seq of their turn's end
-        self._news = anyio.Event()
+        self._news = anyio.Event()  # set, and another one, with each thing that happens
 
     async def run(self, words: str, shown: Sequence[Picture], seconds: float | None) -> int:
         """Until stdin has ended and nothing is left to do. The exit code comes back."""
@@ -82,11 +83,12 @@ class Door:
         forget = self._session.hub.heed(self._heed)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._show, watch.frames())
+                group.start_soon(self._show, watch.frames(), await self._desk.waiting())
                 if words or shown:
                     await self._desk.say(UserMessage(words), shown)
                 group.start_soon(self._read)
                 group.start_soon(self._end_in_time, seconds)
+                group.start_soon(self._attend)
                 await self._work()
                 watch.close()
                 await self._told.finished.wait()
@@ -104,8 +106,12 @@ class Door:
             self._desk.beside.cancel()
         stop = self._session.inbox
         await (stop.cancel(why) if code == TIMED_OUT else stop.interrupt(why))
-        self._news.set()
+        self._stir()
         return True
+
+    def _stir(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
 
     async def _work(self) -> None:
         session, desk = self._session, self._desk
@@ -117,7 +123,7 @@ class Door:
                 desk.going_on = False
                 view = await go()
                 if view.turn.seq:
-                    await self._answered(view.seq)
+                    await self._moved(view.seq)
             elif desk.shorter is not None:
                 await self._tell_shorter(desk.shorter)
             elif desk.mail:
@@ -126,7 +132,6 @@ class Door:
                 return
             else:
                 await self._news.wait()
-                self._news = anyio.Event()
 
     async def _tell_shorter(self, order: CompactTalk) -> None:
         """Between two turns; an interrupt ends it."""
@@ -134,17 +139,27 @@ class Door:
             await self._session.compact(order.kind, order.focus)
         self._desk.shorter = self._desk.beside = None
 
-    async def _answered(self, seq: int) -> None:
-        """Return when something came since: an answer, as a rule. After the end, deny."""
+    async def _moved(self, seq: int) -> None:
+        """Return when something came since: an answer, as a rule."""
         while self._session.view.seq <= seq:
-            if self._closed:
+            await self._news.wait()
+
+    async def _attend(self) -> None:
+        """No to what waits, where nobody answers in time or can answer any more.
+
+        Beside the turn, for one that waits for a child goes on while the child asks.
+        """
+        while True:
+            news = self._news
+            if not self._desk.put():
+                await news.wait()
+            elif self._closed:
                 await self._desk.deny_all(_NOBODY)
-                return
-            self._news = anyio.Event()
-            with anyio.move_on_after(self.patience) as waited:
-                await self._news.wait()
-            if waited.cancelled_caught:
-                await self._desk.deny_all(LATE.format(seconds=self.patience))
+            else:
+                with anyio.move_on_after(self.patience) as waited:
+                    await news.wait()
+                if waited.cancelled_caught:
+                    await self._desk.deny_all(LATE.format(seconds=self.patience))
 
     async def _read(self) -> None:
         number = 0
@@ -157,9 +172,9 @@ class Door:
                     await self._desk.obey(order_in(line))
                 except BadInput as error:
                     await self._wrong(number, error)
-            self._news.set()
+            self._stir()
         self._closed = True
-        self._news.set()
+        self._stir()
 
     async def _wrong(self, number: int, error: BadInput) -> None:
         reason = f"line {number} of stdin: {error}"
@@ -167,9 +182,9 @@ class Door:
         said: Document = {"type": "error", "kind": "BadInput", "line": number}
         await self._told.lines([said | {"reason": reason}])
 
-    async def _show(self, frames: AsyncIterable[Frame]) -> None:
-        await self._told.follow(frames, self._session, self._result)
-        self._news.set()
+    async def _show(self, frames: AsyncIterable[Frame], first: Sequence[Document]) -> None:
+        await self._told.follow(frames, self._session, self._result, first)
+        self._stir()
 
     async def _last_word(self) -> None:
         """Whoever is sent away while no turn runs, or had none for their slips, is told so."""
@@ -196,7 +211,7 @@ class Door:
                     self._code = EXIT_CODES[str(found["outcome"])]
             case _:
                 pass
-        self._news.set()
+        self._stir()
 
     def _result(self, entry: Entry) -> Document | None:
         return self._results.pop(entry.seq, None)

@@ -68,14 +68,16 @@ class Told:
         frames: AsyncIterable[Frame],
         session: Session,
         after: Callable[[Entry], Document | None] = lambda _: None,
+        first: Iterable[Document] = (),
     ) -> None:
         """Print the news. When nobody reads any more, the turn is stopped.
 
-        `after` gives one more document behind those of an event.
+        `after` gives one more document behind those of an event. `first` stand before
+        all news: what waits since the session was left.
         """
         live = self._live or self._format != STREAM
         if self._format == STREAM:
-            await self.lines([init(session.view, self._id, __version__)])
+            await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
             found = list(documents(frame, live=live, asked=self.asked))

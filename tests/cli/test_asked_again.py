@@ -1,0 +1,151 @@
+"""What waited when refold was killed is put again over stdio, and keeps nothing open."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from contract import Document
+from running import LONG, call, refold, rest, script, until
+
+STDIO = ("--input-format", "stream-json", "--output-format", "stream-json")
+WRITE = call("write_file", path="a.txt", content="hello\n")
+ASK = call("ask_user", questions=[{"question": "Which?"}])
+TASK = call("task", prompt="KID writes", agent="code")
+BELOW = {"for": "KID", **WRITE}
+SAID = {"for": "KID", "text": "Written."}
+ENDS = (SAID, {"text": "Done."}, {"text": "And again."})
+
+# How it is waited for, and what the models say until then.
+KINDS = [
+    pytest.param("tool_approval_request", (WRITE,), id="a call"),
+    pytest.param("question", (ASK,), id="a question"),
+    pytest.param("tool_approval_request", (TASK, BELOW), id="a child's call"),
+]
+
+
+def say(process: "subprocess.Popen[bytes]", **order: Any) -> None:
+    assert process.stdin
+    process.stdin.write(msgspec.json.encode(order) + b"\n")
+    process.stdin.flush()
+
+
+def is_a(kind: str) -> Callable[[Document], bool]:
+    return lambda document: document["type"] == kind
+
+
+def answer(request: Document) -> Document:
+    """Yes, or "red", to the request; without its hash, as a person's hand would say it."""
+    if request["type"] == "question":
+        return {
+            "type": "question_response", "call_id": request["call_id"], "answers": ["red"],
+        }  # fmt: skip
+    return {
+        "type": "tool_approval_response", "call_id": request["call_id"], "allowed": True,
+    }  # fmt: skip
+
+
+def killed_while_it_waits(here: Path, kind: str, *lines: Document) -> tuple[str, Document]:
+    """The session, and the request that nobody has answered."""
+    answers = script(here, *lines)
+    with refold(*STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE) as process:
+        say(process, type="user_message", text="go")
+        seen = until(process, is_a(kind))
+        process.kill()
+        return seen[0]["session_id"], seen[-1]
+
+
+def resumed(here: Path, session: str) -> Any:
+    answers = script(here, *ENDS)
+    more = ("--script", answers, "-r", session)
+    return refold(*STDIO, *more, cwd=here, stdin=subprocess.PIPE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "lines"), KINDS)
+def test_what_waited_is_put_again_and_takes_its_answer_and_then_new_words(
+    tmp_path: Path, kind: str, lines: tuple[Document, ...]
+) -> None:
+    session, request = killed_while_it_waits(tmp_path, kind, *lines)
+    with resumed(tmp_path, session) as process:
+        say(process, type="user_message", text="and then")
+        again = until(process, is_a(kind))
+        say(process, **answer(again[-1]))
+        until(process, is_a("result"))
+        second = until(process, is_a("result"))
+        documents, _ = rest(process)
+
+    assert [each["type"] for each in again] == ["system", kind]
+    assert again[-1] == request
+    assert (tmp_path / "a.txt").exists() == (kind != "question")
+    assert "and then" in [each.get("text") for each in second]
+    assert (second[-1]["text"], documents, process.returncode) == ("And again.", [], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "lines"), KINDS)
+def test_what_was_put_again_is_denied_when_stdin_ends(
+    tmp_path: Path, kind: str, lines: tuple[Document, ...]
+) -> None:
+    session, _ = killed_while_it_waits(tmp_path, kind, *lines)
+    with resumed(tmp_path, session) as process:
+        documents, _ = rest(process)
+
+    result = documents[-1]
+    assert (process.returncode, result["type"], result["text"]) == (0, "result", "Done.")
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_a_child_that_asks_when_stdin_has_ended_is_told_no_and_all_of_it_ends(
+    tmp_path: Path,
+) -> None:
+    answers = script(tmp_path, TASK, BELOW, *ENDS)
+    with refold(
+        *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
+    ) as process:
+        out, _ = process.communicate(
+            b'{"type": "user_message", "text": "go"}\n', timeout=LONG
+        )
+
+    documents = [msgspec.json.decode(line) for line in out.splitlines()]
+    kinds = [each["type"] for each in documents]
+    assert "tool_approval_request" in kinds
+    assert (process.returncode, documents[-1]["text"]) == (0, "Done.")
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_a_child_that_nobody_answers_in_time_was_told_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_LIMITS__ANSWER", "0.3")
+    answers = script(tmp_path, TASK, BELOW, *ENDS)
+    with refold(
+        *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
+    ) as process:
+        say(process, type="user_message", text="go")
+        seen = until(process, is_a("result"))
+
+    assert seen[-1]["text"] == "Done."
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+def test_a_plan_that_waits_is_told_again_with_its_number(tmp_path: Path) -> None:
+    plan = call("exit_plan_mode", plan="1. Paint", title="Paint it")
+    answers = script(tmp_path, plan)
+    first = ("--permission-mode", "plan", "--script", answers)
+    with refold(*STDIO, *first, cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        say(process, type="user_message", text="go")
+        seen = until(process, is_a("result"))
+    ready = next(each for each in seen if each["type"] == "plan_ready")
+    with resumed(tmp_path, seen[0]["session_id"]) as process:
+        again = until(process, is_a("plan_ready"))[-1]
+        say(process, type="plan_approval", plan=again["plan"], approved=True)
+        result = until(process, is_a("result"))[-1]
+
+    assert again == ready
+    assert result["text"] == "Done."
