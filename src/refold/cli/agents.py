@@ -1,14 +1,13 @@
 """`refold agents`: who may work here, where each comes from, and what is wrong."""
 
 import os
-import sys
 from argparse import Namespace
 
 import msgspec
 
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, passed_over, registry
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
@@ -36,7 +35,7 @@ def run(found: Namespace) -> int:
         write(_document(each) if found.json else _line(each, wide))
     for problem in (passed_over(place), *agents.problems):
         if problem:
-            sys.stderr.write(f"refold: {on_one_line(problem)}\n")
+            complain(on_one_line(problem))
     return 0
 
 

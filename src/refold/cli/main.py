@@ -15,7 +15,7 @@ from importlib import import_module
 
 from refold.cli.flags import DOORS, PICK, parse
 from refold.cli.loading import loading
-from refold.cli.out import Gone, write
+from refold.cli.out import Gone, complain, report, write
 from refold.cli.streams import never_failing, stand_in
 from refold.errors import BadInput, RefoldError, first
 
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> None:
         from refold.cli.crash import told
 
         code = 1
-        sys.stderr.write(f"{told(error, arguments)}\n")
+        report(told(error, arguments))
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, AttributeError):  # gone, or closed from the start
             stream.flush()
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 def _told(error: BaseException) -> int:
     match error:
         case RefoldError():
-            sys.stderr.write(f"refold: {error}\n")
+            complain(error)
             return 1
         case Gone():
             return 1

@@ -4,7 +4,6 @@
 """
 
 import os
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ import anyio
 import msgspec
 
 from refold.cli.editing import edit, editor
-from refold.cli.out import write
+from refold.cli.out import complain, remark, write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
@@ -107,7 +106,7 @@ def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
         return 0
     write("".join(_listing(notes, memory)))
     if not notes:
-        sys.stderr.write("nothing is remembered here (docs/memory.md)\n")
+        remark("nothing is remembered here (docs/memory.md)")
     return 0
 
 
@@ -141,7 +140,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.at))
             write(f"{when}  {_told(change)}")
     if not changes and not as_json:
-        sys.stderr.write("nothing came or went by itself\n")
+        remark("nothing came or went by itself")
     memory.told()
     return 0
 
@@ -151,9 +150,7 @@ def _forget(remembering: Remembering, what: str) -> int:
     for line in dict.fromkeys(on_one_line(each.line.text) for each in gone):
         write(f"forgotten: {line}\n")
     if remembering.in_the_folder(gone[0].line.text):
-        sys.stderr.write(
-            "refold: .agent/memory.md in this folder says it too: remove it there\n"
-        )
+        complain(".agent/memory.md in this folder says it too: remove it there")
     return 0
 
 
@@ -164,9 +161,9 @@ def _edit(memory: Memory, whose: Whose) -> int:
     edit(command, file)
     size = len(memory.text(whose).encode())
     if size > MOST:
-        sys.stderr.write(
-            f"refold: {size:,} bytes; a model is told the first {MOST:,}, and the oldest "
-            "notes go when the next one comes\n"
+        complain(
+            f"{size:,} bytes; a model is told the first {MOST:,}, and the oldest "
+            "notes go when the next one comes"
         )
     return 0
 
@@ -197,13 +194,13 @@ async def _updated(app: "App", remembering: Remembering, named: Sequence[str]) -
                 )
             except RefoldError as error:
                 code = 1
-                sys.stderr.write(f"refold: {session}: {error}\n")
+                complain(f"{session}: {error}")
                 continue
             remembering.pending.done(session)
             came += len(learned.changes)
             write("".join(map(_told, learned.changes)))
             if learned.why and named:
-                sys.stderr.write(f"{session}: {learned.why}\n")
+                remark(f"{session}: {learned.why}")
     finally:
         await app.aclose()
     if not came and not code:

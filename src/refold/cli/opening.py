@@ -1,7 +1,6 @@
 """Open the session that the command line names. Shared by the doors."""
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from refold.cli.keeping import all_kept
+from refold.cli.out import remark
 from refold.cli.taking_up import choose_again, place_of
 from refold.config.here import Here, load_here
 from refold.config.paths import paths
@@ -70,7 +70,7 @@ async def open_session(app: App, found: Namespace) -> tuple[str, Session]:
     if found.fork:
         made = await app.fork(id_, found.at)
         id_ = made.id
-        sys.stderr.write(f"{id_}: forked from {made.source} at event {made.seq}\n")
+        remark(f"{id_}: forked from {made.source} at event {made.seq}")
     with all_kept():
         session = await app.resume(id_)
     app.put_down(id_)

@@ -1,15 +1,16 @@
-"""Standard output, written whole.
+"""What a door prints: standard output, written whole, and notices on standard error.
 
 Python's own stdout loses the rest of a long text where it is not buffered
 (PYTHONUNBUFFERED) and the pipe is full. Here every byte goes out, or `Gone` is
-raised because nobody reads any more.
+raised because nobody reads any more. No other module of the command line writes to
+stderr, so nothing that stands in a notice can move a cursor or hide.
 """
 
 import select
 import sys
 
 from refold.errors import RefoldError
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import exact, on_one_line, visible
 
 _USUAL = 80  # columns of a screen that does not tell
 
@@ -35,7 +36,26 @@ def answer_text(text: str) -> str:
 
 def ended(outcome: object, reason: object) -> None:
     """Tell on stderr why there is no whole answer."""
-    sys.stderr.write(f"refold: {outcome}: {on_one_line(str(reason))}\n")
+    complain(f"{outcome}: {on_one_line(str(reason))}")
+
+
+def complain(words: object) -> None:
+    """An error or a notice on stderr, under our name."""
+    remark(f"refold: {words}")
+
+
+def remark(words: object) -> None:
+    """A line on stderr that is neither: what was done, or that there is nothing.
+
+    What no screen shows is written out, and no line but the first begins at its left: names
+    of files and directories stand in these, and anybody may have given them.
+    """
+    report(str(words).replace("\n", "\n  "))
+
+
+def report(text: str) -> None:
+    """Several lines on stderr, as they are but for what no screen shows."""
+    sys.stderr.write(f"{exact(text)}\n")
 
 
 def write_bytes(given: bytes) -> None:

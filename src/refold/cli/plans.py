@@ -1,14 +1,13 @@
 """`refold plans`: the plans that were made in this directory, newest first."""
 
 import os
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
 
 import msgspec
 
-from refold.cli.out import write
+from refold.cli.out import remark, write
 from refold.cli.reading.journal import folded, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -44,7 +43,7 @@ def run(found: Namespace) -> int:
             write(f"{session.id}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
     if not shown and not found.json:
         hint = "" if found.all else " in this directory (--all shows those of others)"
-        sys.stderr.write(f"no plans{hint}\n")
+        remark(f"no plans{hint}")
     return 0
 
 

@@ -5,7 +5,6 @@ answer, or with --json one document; the way, its reason and the progress go to 
 """
 
 import os
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 
 from refold.cli.flags import dollars, seconds
 from refold.cli.opening import schema
-from refold.cli.out import answer, ended, write
+from refold.cli.out import answer, complain, ended, write
 from refold.cli.pipes.headless import TIMED_OUT, Said, tell_notices, turn
 from refold.cli.rlm_progress import Progress
 from refold.cli.standing import here
@@ -85,7 +84,7 @@ async def _run(found: Namespace) -> int:
         await app.aclose()
     way = _way(found, given, size)
     for told in (*given.left_out, f"{way.way}: {way.reason}"):
-        sys.stderr.write(f"refold: {told}\n")
+        complain(told)
     # A flat call has no Python; what it was given is in its journal all the same.
     ready = replace(wishes, begins=_beginning(given))
     words = partial(recursive_words, shown=traits.small)
@@ -187,9 +186,9 @@ def _tell(document: dict[str, object], *, as_json: bool) -> None:
     if text.strip() and document["outcome"] in _GIVEN:
         answer(text)
     if claims:
-        sys.stderr.write(
-            f"refold: {claims} claim{'s' if claims > 1 else ''} with evidence: "
-            f"refold verify {document['session_id']}\n"
+        complain(
+            f"{claims} claim{'s' if claims > 1 else ''} with evidence: "
+            f"refold verify {document['session_id']}"
         )
     if document["outcome"] not in ("answered", "final"):
         ended(document["outcome"], document["reason"])

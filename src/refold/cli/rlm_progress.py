@@ -11,6 +11,7 @@ from collections.abc import AsyncIterable, Iterator
 
 import anyio
 
+from refold.cli.out import complain
 from refold.cli.terminal.display.look import look
 from refold.cli.terminal.display.paper import Paper
 from refold.journal.events import (
@@ -51,10 +52,10 @@ class Progress:
     def say(self, words: str) -> None:
         """A line that is no part of the status, which comes back by itself."""
         self._paper.no_status()
-        _say(words)
+        complain(words)
 
     def begin(self, session: Session) -> None:
-        _say(f"session {session.view.about.id}")
+        complain(f"session {session.view.about.id}")
 
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
         began = anyio.current_time()
@@ -68,7 +69,7 @@ class Progress:
                 self._paper.no_status()
             group.cancel_scope.cancel()
         took = duration(anyio.current_time() - began)
-        _say(_joined("in all", *self._so_far(session.view), took))
+        complain(_joined("in all", *self._so_far(session.view), took))
         self.finished.set()
 
     async def _pulse(self, session: Session, began: float) -> None:
@@ -84,7 +85,7 @@ class Progress:
                 self._paper.status((("dim", shown),))
             elif said != last:
                 last = said
-                _say(f"  so far: {said}")
+                complain(f"  so far: {said}")
 
     def _heard(self, frame: Frame, session: Session) -> str:
         match frame.item:
@@ -180,7 +181,3 @@ def _used(spent: Spent) -> str:
 
 def _joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
-
-
-def _say(words: str) -> None:
-    sys.stderr.write(f"refold: {words}\n")

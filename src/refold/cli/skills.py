@@ -1,12 +1,11 @@
 """`refold skills`: which skills there are here, where each lies, and what is wrong."""
 
 import os
-import sys
 from argparse import Namespace
 
 import msgspec
 
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.folders import Folders
@@ -42,7 +41,7 @@ def run(found: Namespace) -> int:
             write(f"{skill.name}  ({on_one_line(where)})\n")
             write(f"    {on_one_line(skill.description)}\n")
     for problem in catalogue.every_notice():
-        sys.stderr.write(f"refold: {on_one_line(problem)}\n")
+        complain(on_one_line(problem))
     return 0
 
 

@@ -5,7 +5,6 @@ the command line says now wins. That everything runs unasked is never taken over
 """
 
 import os
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import anyio
 from msgspec.structs import replace
 
+from refold.cli.out import complain
 from refold.cli.sessions.waiting import Waiting
 from refold.cli.standing import here
 from refold.config.paths import paths
@@ -134,4 +134,4 @@ def _unusable(app: App, model: str) -> str:
 
 
 def _tell(words: str) -> None:
-    sys.stderr.write(f"refold: {on_one_line(words)}\n")
+    complain(on_one_line(words))

@@ -7,7 +7,6 @@ any other stays. How git is run is the business of `agents.worktree`.
 
 import os
 import re
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Generator
@@ -18,6 +17,7 @@ import anyio
 from msgspec import Struct
 
 from refold.agents.worktree import Tree, Worktrees
+from refold.cli.out import complain
 from refold.cli.standing import here
 from refold.errors import BadInput, ToolFailed
 from refold.prompts.repository import root_of
@@ -79,9 +79,7 @@ def in_a_worktree(found: Namespace) -> Generator[WorkingTrees]:
         inside = trees.begin(found.worktree, str(here()), "--worktree")
         found.workspace = Path(inside.directory)
         found.trust = found.trust or inside.trusted
-        sys.stderr.write(
-            f"refold: works in {inside.directory}, on the branch {inside.branch}\n"
-        )
+        complain(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
         yield trees
     finally:
@@ -168,15 +166,11 @@ def _leave(begun: _Begun) -> None:
     tree = begun.tree
     try:
         if begun.ours and anyio.run(begun.trees.removed, tree):
-            sys.stderr.write(
-                f"refold: nothing was changed, so {tree.directory} is removed\n"
-            )
+            complain(f"nothing was changed, so {tree.directory} is removed")
             return
     except ToolFailed as error:
-        sys.stderr.write(f"refold: {_for_a_person(str(error))}\n")
-    sys.stderr.write(
-        f"refold: the work is in {tree.directory}, on the branch {tree.branch}\n"
-    )
+        complain(_for_a_person(str(error)))
+    complain(f"the work is in {tree.directory}, on the branch {tree.branch}")
 
 
 def _for_a_person(said: str) -> str:

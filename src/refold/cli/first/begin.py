@@ -4,7 +4,6 @@
 """
 
 import os
-import sys
 from argparse import Namespace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,7 +12,7 @@ import anyio
 
 from refold.cli.first.tour import Opening, Scene
 from refold.cli.first.tour import run as give_tour
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.setup.local import install
 from refold.cli.surrounding import around
 from refold.cli.terminal.display.paper import Paper
@@ -147,7 +146,7 @@ async def _through(session: Session, app: App, paper: Paper) -> View:
     work = Work(session, around(app, session), paper, Plain(paper))
     failure = await work.through(session.go, "demo")
     if failure is not None:
-        sys.stderr.write(f"refold: {failure}\n")
+        complain(failure)
     return session.view
 
 

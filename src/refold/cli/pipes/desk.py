@@ -4,7 +4,6 @@ Everything goes to the session's inbox. An order that cannot be obeyed raises
 `BadInput`; who says so to the program is `stdio`'s business.
 """
 
-import sys
 from collections import deque
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from anyio import CancelScope
 
 from refold.agents.choosing import choose
 from refold.cli.attached import attached
+from refold.cli.out import complain
 from refold.cli.pipes.orders import (
     ApprovalResponse,
     Cancel,
@@ -102,7 +102,7 @@ class Desk:
             order.text, self._session.view.about.directory, self._app.unread
         )
         for problem in problems:
-            sys.stderr.write(f"refold: {problem}\n")
+            complain(problem)
         await self._session.inbox.say(
             order.text,
             when=order.when,

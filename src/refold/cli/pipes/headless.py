@@ -4,7 +4,6 @@ On stdout stands what the chosen format promises (docs/headless.md) and nothing
 else; notices go to stderr. Nobody can be asked: what would ask is denied.
 """
 
-import sys
 import time
 from argparse import Namespace
 from collections.abc import AsyncIterable, Callable, Sequence
@@ -16,6 +15,7 @@ from refold.cli.attached import attached
 from refold.cli.expanding import meant
 from refold.cli.flags import PICK
 from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.out import complain
 from refold.cli.pipes.piped import words_of
 from refold.cli.pipes.stopping import Stops
 from refold.cli.pipes.told import WAITING, Told, exit_code
@@ -139,19 +139,15 @@ async def _verified(app: App, id_: str, session: Session, document: Document) ->
     for each in checked:
         if not each.fine:
             words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
-            sys.stderr.write(f"refold: not borne out: {words}\n")
+            complain(f"not borne out: {words}")
     return 0 if all(each.fine for each in checked) else NOT_SUPPORTED
 
 
 def _named(words: str, session: Session, app: App) -> Sequence[Picture]:
     found, problems = attached(words, session.view.about.directory, app.unread)
     for problem in problems:
-        sys.stderr.write(f"refold: {problem}\n")
+        complain(problem)
     return found
-
-
-def complain(words: str) -> None:
-    sys.stderr.write(f"refold: {words}\n")
 
 
 async def tell_notices(app: App, say: Callable[[str], None] = complain) -> None:

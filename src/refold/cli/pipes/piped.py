@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
 
+from refold.cli.out import complain
 from refold.errors import BadInput, RefoldError, said_by
 
 _MOST = 32 * 2**20  # bytes of words
@@ -53,13 +54,13 @@ def _comes() -> bool:
         return True
     if _of_a_pipeline():
         if not _ready(_LONG):
-            sys.stderr.write("refold: waiting for what comes through the pipe\n")
+            complain("waiting for what comes through the pipe")
         return True
     if _ready(_IDLE - _SOON):
         return True
-    sys.stderr.write(
-        f"refold: nothing came through stdin in {_IDLE:g} s, so it goes on without: "
-        "close it with < /dev/null, or give no words on the command line to wait for it\n"
+    complain(
+        f"nothing came through stdin in {_IDLE:g} s, so it goes on without: "
+        "close it with < /dev/null, or give no words on the command line to wait for it"
     )
     return False
 

@@ -6,7 +6,6 @@ ask for as long as stdin is open; what is still asked then, by the session or by
 of it, is denied. What waited when a session was left is put again when it is resumed.
 """
 
-import sys
 from argparse import Namespace
 from collections.abc import AsyncIterable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from functools import partial
 import anyio
 
 from refold.cli.opening import app_of, open_session, pictures
+from refold.cli.out import complain
 from refold.cli.pipes.desk import Desk
 from refold.cli.pipes.headless import INTERRUPTED, TIMED_OUT, closed
 from refold.cli.pipes.order_lines import LONGEST, lines
@@ -51,7 +51,7 @@ async def _run(found: Namespace, shown: Sequence[Picture], told: Told, stops: St
                 told.of(session, id_)
                 app.models.check(app.model_of(session.view))
                 for notice in app.notices():
-                    sys.stderr.write(f"refold: {notice}\n")
+                    complain(notice)
                 door = Door(app, id_, session, told)
                 stops.gently = partial(door.leave, INTERRUPTED)
                 return await door.run(found.text, shown, found.timeout)

@@ -4,14 +4,13 @@ However it ends, the result is the last that stands on stdout, and there is one:
 where there never was a session, or its journal can take no more.
 """
 
-import sys
 from collections.abc import AsyncIterable, Callable, Iterable
 
 import anyio
 import msgspec
 
 from refold import __version__
-from refold.cli.out import Gone, answer_text, ended, write
+from refold.cli.out import Gone, answer_text, complain, ended, write
 from refold.cli.pipes.outlet import Outlet
 from refold.errors import RefoldError
 from refold.journal.events import Entry
@@ -114,7 +113,7 @@ class Told:
             await self.outlet.put(answer_text(text))
         if self._session is not None:
             for warning in warnings(self._session.view):
-                sys.stderr.write(f"refold: {warning}\n")
+                complain(warning)
             _tell_denials(self._session.view)
         if document["outcome"] not in _ENDED_WELL:
             ended(document["outcome"], document["reason"])
@@ -180,20 +179,20 @@ def _tell_denials(view: View) -> None:
     tools = {tool.spec.name: tool for tool in builtin()}
     for denied in turn.denials[:_DENIALS]:
         said = cut(label(denied.call, tools.get(denied.call.name)), _WIDEST)
-        sys.stderr.write(f"refold: denied: {said}\n")
+        complain(f"denied: {said}")
     more = len(turn.denials) - _DENIALS
     also = f"{more} more were denied; " if more > 0 else ""
-    sys.stderr.write(f"refold: {also}{_HOW}\n")
+    complain(f"{also}{_HOW}")
 
 
 def _notices(found: Iterable[Document]) -> None:
     for document in found:
         if document["type"] == "notice":
-            sys.stderr.write(f"refold: {document['text']}\n")
+            complain(document["text"])
         elif document["type"] == "retry":
             wait = (
                 f"; trying again in {document['seconds']:.1f} s"
                 if document["seconds"]
                 else ""
             )
-            sys.stderr.write(f"refold: {document['reason']}{wait}\n")
+            complain(f"{document['reason']}{wait}")

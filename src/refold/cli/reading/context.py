@@ -1,12 +1,11 @@
 """`refold context [ID]`: what fills the model's window in a session, running or not."""
 
 import os
-import sys
 from argparse import Namespace
 
 import msgspec
 
-from refold.cli.out import signs, write
+from refold.cli.out import complain, signs, write
 from refold.cli.reading.journal import add_session, folded, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -35,5 +34,5 @@ def run(found: Namespace) -> int:
     else:
         write(bare(context_lines(filled, signs=signs())) + "\n")
     if damage:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     return 1 if damage else 0

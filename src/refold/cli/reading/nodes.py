@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.reading.journal import named
 from refold.config.paths import paths
 from refold.errors import BadInput, JournalError
@@ -145,5 +145,5 @@ def damages(node: Node) -> int:
     """Say what is wrong with journals of a node and below it. Gives the exit code."""
     found = [each.damage for each in walk(node) if each.damage]
     for damage in found:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     return 1 if found else 0

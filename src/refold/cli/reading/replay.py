@@ -6,7 +6,6 @@ compared, and how, is `session.replaying`'s business.
 """
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -17,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold import __version__
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.reading.journal import add_session, entries, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -82,7 +81,7 @@ def run(found: Namespace) -> int:
     else:
         write("".join(_lines(session, view, replayed, every=found.all)))
     if damage:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     differs = replayed.divergences or (found.strict and replayed.briefings)
     return 1 if damage or differs else 0
 

@@ -4,12 +4,12 @@ Reads files again and again; nobody who writes them knows of it. Ends when the t
 session ends.
 """
 
-import sys
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from refold.cli.out import complain
 from refold.cli.reading import nodes
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
@@ -49,9 +49,9 @@ def run(found: Namespace) -> int:
     stream.tell(_from(first, address, found.after))
     lost = stream.until_it_ends(news, follow=found.follow)
     for damage in news.damages:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     if lost:
-        sys.stderr.write(f"refold: {address}: its process ended in the middle of a turn\n")
+        complain(f"{address}: its process ended in the middle of a turn")
     return 1 if lost or news.damages else 0
 
 

@@ -5,7 +5,6 @@ what is left (`verify_deep`). The exit code says whether the answer can be relie
 """
 
 import os
-import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -19,6 +18,7 @@ from refold.claims.seen import seen_in
 from refold.claims.today import Today
 from refold.claims.tree import records
 from refold.cli.flags import dollars, seconds
+from refold.cli.out import complain
 from refold.cli.reading import nodes
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -104,7 +104,7 @@ def run(found: Namespace) -> int:
         nodes.show(lines(report))
     damages = [*filter(None, (node.damage, *(each.damage for each in journals)))]
     for damage in damages:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     return report.code or bool(damages)
 
 

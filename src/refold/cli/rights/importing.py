@@ -5,7 +5,6 @@ for this folder beside the person's own settings, not in the folder.
 """
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from refold.cli.confirming import confirmed
-from refold.cli.out import write
+from refold.cli.out import remark, write
 from refold.cli.rights.verdicts import directory
 from refold.config.folders import Folders
 from refold.config.paths import paths
@@ -97,4 +96,4 @@ def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
 
 def _tell(name: str, lines: Iterable[str]) -> None:
     for line in lines:
-        sys.stderr.write(on_one_line(f"{name}: {line}") + "\n")
+        remark(on_one_line(f"{name}: {line}"))

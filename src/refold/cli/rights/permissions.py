@@ -4,13 +4,12 @@ Nothing is run and, but by `import`, nothing written. How a verdict is come to i
 `cli.verdicts`' and `permissions`' business.
 """
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.values.rights import MODES
@@ -149,5 +148,5 @@ def _ground(found: Namespace) -> "Ground":
 
     ground = ground_of(found)
     if ground.unheeded:
-        sys.stderr.write(f"refold: {ground.unheeded}\n")
+        complain(ground.unheeded)
     return ground

@@ -6,7 +6,6 @@ read; where files lead is looked up as they are today.
 """
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.reading.journal import entries, named
 from refold.cli.rights.verdicts import Call, Ground, ground
 from refold.config.layers import from_file
@@ -65,9 +64,9 @@ def run(found: Namespace) -> int:
             f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
         )
     if strangers:
-        sys.stderr.write(f"refold: {strangers} calls of tools that are not here\n")
+        complain(f"{strangers} calls of tools that are not here")
     if damage:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     return 1 if damage else 0
 
 

@@ -5,12 +5,11 @@ and coming in `export`. What is here writes nothing and takes no pen.
 """
 
 import os
-import sys
 from argparse import REMAINDER, ArgumentTypeError, Namespace
 
 import msgspec
 
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.reading.journal import entries, named
 from refold.cli.sessions.export import add_parsers
 from refold.cli.subparsers import Subparsers
@@ -132,7 +131,7 @@ def show(session: Session, *, as_json: bool) -> int:
     else:
         write(transcript(screen_of(found), labels()) + "\n")
     if damage:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     return 1 if damage else 0
 
 
@@ -142,7 +141,7 @@ def _requests(session: Session, number: int | None, *, as_json: bool) -> int:
     found, damage = entries(session)
     code = requests.show(session, found, number, as_json=as_json)
     if damage:
-        sys.stderr.write(f"refold: {damage}\n")
+        complain(damage)
     return 1 if damage else code
 
 

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from refold.cli.confirming import said_yes, somebody_is_here
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.cli.reading.journal import named
-from refold.cli.sessions.waiting import Waiting, notice
+from refold.cli.sessions.waiting import Waiting
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.journal.deleting import Extent, delete, extent
@@ -80,7 +80,7 @@ def _check(id_: str, session: Session) -> None:
 def _going(home: Home, sessions: Sequence[Session]) -> list[Going]:
     """What goes with each. The snapshots of a whole workspace go with the last of its own."""
     store = paths(os.environ).data / "checkpoints"
-    cards = home.catalogue(Waiting(), notice).cards(children=True)
+    cards = home.catalogue(Waiting(), complain).cards(children=True)
     ids = {session.id for session in sessions}
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
     places = frozenset(map(_real, {card.about.directory for card in stays}))

@@ -11,7 +11,7 @@ from argparse import BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import BinaryIO
 
-from refold.cli.out import write, write_bytes
+from refold.cli.out import complain, remark, write, write_bytes
 from refold.cli.reading.journal import add_session, named
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
@@ -60,9 +60,9 @@ def export(found: Namespace) -> int:
             write_bytes(piece)
     else:
         size = save(path, made.pieces, force=found.force)
-        sys.stderr.write(f"{found.output}: {made.told}, {in_bytes(size)}\n")
+        remark(f"{found.output}: {made.told}, {in_bytes(size)}")
     for damage in made.damages:
-        sys.stderr.write(f"refold: not exported: {damage}\n")
+        complain(f"not exported: {damage}")
     return 1 if made.damages else 0
 
 
@@ -98,13 +98,13 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
         why = "is taken here" if made.taken else "is no id of ours"
         if "/" in made.source:
             why = "is that of a child"
-        sys.stderr.write(f"the id {made.source} {why}, so this has a new one\n")
+        remark(f"the id {made.source} {why}, so this has a new one")
     if made.lacking:
         blobs = many(made.lacking, "blob")
-        sys.stderr.write(f"refold: {blobs} that its events name were not in {name}\n")
+        complain(f"{blobs} that its events name were not in {name}")
     sessions = many(made.counts.sessions_in_all, "session")
     write(f"{made.id}: {sessions}, {many(made.counts.events_in_all, 'event')}\n")
-    sys.stderr.write(f"imported; refold -r {made.id} goes on with it in {directory}\n")
+    remark(f"imported; refold -r {made.id} goes on with it in {directory}")
     return 0
 
 

@@ -12,8 +12,8 @@ from functools import partial
 
 import msgspec
 
-from refold.cli.out import columns, write
-from refold.cli.sessions.waiting import Waiting, notice
+from refold.cli.out import columns, complain, remark, write
+from refold.cli.sessions.waiting import Waiting
 from refold.cli.standing import here
 from refold.journal.catalogue.card import Card
 from refold.journal.finding import works_in
@@ -32,7 +32,7 @@ _KEYS: dict[str, Callable[[Card], object]] = {
 
 
 def run(home: Home, found: Namespace) -> int:
-    catalogue = home.catalogue(Waiting(), notice)
+    catalogue = home.catalogue(Waiting(), complain)
     if found.what == "reindex":
         built = catalogue.rebuild()
         if found.json:
@@ -78,12 +78,12 @@ def _list(cards: Sequence[Card], found: Namespace) -> None:
         lines = (card_line(card, room, everywhere=found.all) for card in cards)
         write("".join(f"{line}\n" for line in lines))
     else:
-        sys.stderr.write(f"no sessions{_hint(found)}\n")
+        remark(f"no sessions{_hint(found)}")
 
 
 def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int:
     text = " ".join(found.text)
-    hits = home.catalogue(Waiting(), notice).search(text, found.limit, wanted)
+    hits = home.catalogue(Waiting(), complain).search(text, found.limit, wanted)
     if found.json:
         write("".join(f"{_json(hit_document(hit))}\n" for hit in hits))
     elif hits:
@@ -91,7 +91,7 @@ def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int
             "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))
         )
     else:
-        sys.stderr.write(f"nothing found{_hint(found)}\n")
+        remark(f"nothing found{_hint(found)}")
     return 0 if hits else 1
 
 

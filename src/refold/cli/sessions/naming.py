@@ -5,14 +5,13 @@ renamed there.
 """
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 import anyio
 
-from refold.cli.out import write
+from refold.cli.out import remark, write
 from refold.cli.reading.journal import folded, named
 from refold.errors import BadInput
 from refold.journal import lines
@@ -54,7 +53,7 @@ def _tag(home: Home, session: Session, changes: list[str]) -> None:
     if about.tags:
         write("".join(f"{on_one_line(each)}\n" for each in about.tags))
     else:
-        sys.stderr.write(f"{session.id} has no tags\n")
+        remark(f"{session.id} has no tags")
 
 
 def _changed(home: Home, session: Session, change: Change) -> About:

@@ -1,12 +1,11 @@
 """`refold sessions requests ID [N]`: model calls of a session, exactly as they went out."""
 
-import sys
 import time
 from collections.abc import Sequence
 
 import msgspec
 
-from refold.cli.out import write, write_bytes
+from refold.cli.out import complain, write, write_bytes
 from refold.errors import BadInput
 from refold.journal.blobs import Blobs
 from refold.journal.disk import Disk
@@ -36,7 +35,7 @@ def show(
         raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
     call = calls[number - 1]
     if call.lost:
-        sys.stderr.write(f"refold: this call is not whole: {call.lost}\n")
+        complain(f"this call is not whole: {call.lost}")
     if as_json:
         write(_document(number, call))
     else:

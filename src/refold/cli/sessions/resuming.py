@@ -12,7 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from refold.cli.sessions.waiting import Waiting, notice
+from refold.cli.out import complain
+from refold.cli.sessions.waiting import Waiting
 from refold.cli.standing import here
 from refold.cli.terminal.asking.picking import pick
 from refold.cli.terminal.display.paper import Paper
@@ -74,7 +75,7 @@ def offered(home: Home, directory: str) -> Sequence[tuple[str, str, str]]:
 def _of_here() -> tuple[Home, Sequence[Card]]:
     """Those of this directory. Raises `BadInput` where there is none."""
     home = Home(paths(os.environ).data / "sessions")
-    if cards := sessions_of(home.catalogue(Waiting(), notice), here()):
+    if cards := sessions_of(home.catalogue(Waiting(), complain), here()):
         return home, cards
     raise BadInput(
         f"no session was started in {here()} yet: name one with -r ID (refold sessions "

@@ -5,7 +5,6 @@ is recorded, and no pen taken, before it is clear that something is to be done.
 """
 
 import os
-import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +12,7 @@ import anyio
 import msgspec
 
 from refold import __version__
-from refold.cli.out import columns, write
+from refold.cli.out import columns, remark, write
 from refold.cli.reading.journal import named
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import Paths, paths
@@ -118,9 +117,7 @@ def _list(found: Sequence[Step], *, as_json: bool) -> int:
     elif found:
         write(bare(listed(found, columns(_ROOM))) + "\n")
     else:
-        sys.stderr.write(
-            "nothing was said in this session, so there is nowhere to go back to\n"
-        )
+        remark("nothing was said in this session, so there is nowhere to go back to")
     return 0
 
 

@@ -3,8 +3,9 @@
 Small, for whoever only may have to ask the catalogue loads it, too.
 """
 
-import sys
 import time
+
+from refold.cli.out import complain
 
 _QUIET = 1.0  # seconds that nothing is said
 
@@ -18,11 +19,4 @@ class Waiting:
     def __call__(self, done: int, of: int) -> None:
         if not self._said and done < of and time.monotonic() - self._began > _QUIET:
             self._said = True
-            sys.stderr.write(
-                f"refold: reading {of - done:,} sessions that are new to the catalogue…\n"
-            )
-            sys.stderr.flush()
-
-
-def notice(words: str) -> None:
-    sys.stderr.write(f"refold: {words}\n")
+            complain(f"reading {of - done:,} sessions that are new to the catalogue…")

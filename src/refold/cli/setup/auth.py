@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from refold.cli.out import write
+from refold.cli.out import complain, remark, write
 from refold.cli.subparsers import Subparsers
 from refold.config import credentials, keyring
 from refold.config.keys import Held, Keys, wrong
@@ -112,9 +112,9 @@ def _set(here: Here, found: Namespace) -> int:
     where = "in the keyring" if found.keyring else f"in {file}"
     write(f"The key of {spec.label} ({_ends(key)}) is kept {where}.\n")
     if not found.keyring and (open_ := credentials.open_to_others(file)):
-        sys.stderr.write(f"refold: {open_}\n")
+        complain(open_)
     for first in _before(here, spec):
-        sys.stderr.write(f"refold: {first} goes before it\n")
+        complain(f"{first} goes before it")
     return 0
 
 
@@ -166,7 +166,7 @@ def _list(here: Here, *, as_json: bool) -> int:
             where = " ".join(filter(None, (row["from"] or "none", row["variable"])))
             write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {where}\n")
     if here.keys.trouble:
-        sys.stderr.write(f"refold: {on_one_line(here.keys.trouble)}\n")
+        complain(on_one_line(here.keys.trouble))
     return 0
 
 
@@ -195,7 +195,7 @@ async def _test(here: Here, name: str) -> int:
         verdicts.append(good)
         write(f"{spec.name}: {on_one_line(said)}\n")
     if not verdicts:
-        sys.stderr.write("no provider has a key (refold auth set PROVIDER keeps one)\n")
+        remark("no provider has a key (refold auth set PROVIDER keeps one)")
     return 0 if verdicts and all(verdicts) else 1
 
 
@@ -243,9 +243,9 @@ def _remove(here: Here, name: str) -> int:
     if gone:
         write(f"The key of {name} was removed from {' and '.join(gone)}.\n")
     else:
-        sys.stderr.write(f"refold: no key of {name} was kept\n")
+        complain(f"no key of {name} was kept")
     for first in (each for spec in specs for each in _before(here, spec)):
-        sys.stderr.write(f"refold: {first} is still there\n")
+        complain(f"{first} is still there")
     return 0 if gone else 1
 
 
@@ -255,7 +255,7 @@ def _remove_from_keyring(provider: str) -> bool:
     try:
         return keyring.remove(provider)
     except BadInput as error:
-        sys.stderr.write(f"refold: {on_one_line(str(error))}\n")
+        complain(on_one_line(str(error)))
         return False
 
 

@@ -8,7 +8,7 @@ import select
 import sys
 from argparse import ArgumentTypeError, Namespace
 
-from refold.cli.out import Gone, write
+from refold.cli.out import Gone, complain, write
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.logs.logbook import NAME
@@ -45,9 +45,7 @@ def run(found: Namespace) -> int:
     _show(there[-found.number :] if found.number else there)
     if tail is None:
         if not there:
-            sys.stderr.write(
-                f"refold: there is nothing in {on_one_line(str(state / NAME))}\n"
-            )
+            complain(f"there is nothing in {on_one_line(str(state / NAME))}")
         return 0
     while True:
         _show(at_least(tail.news(), level))

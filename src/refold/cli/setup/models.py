@@ -7,7 +7,6 @@ table's shape `models_table`'s.
 """
 
 import os
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
-from refold.cli.out import write
+from refold.cli.out import complain, remark, write
 from refold.cli.setup.models_table import Row, document, lines
 from refold.cli.subparsers import Subparsers
 from refold.config.credentials import read as stored_keys
@@ -104,7 +103,7 @@ def run(found: Namespace) -> int:
     for each in told:
         # Who did not ask for a server of their own need not hear that none runs.
         if each.error and (found.provider or not each.spec.own):
-            sys.stderr.write(f"refold: {on_one_line(each.error)}\n")
+            complain(on_one_line(each.error))
     if found.json:
         for row in rows:
             write(msgspec.json.encode(document(row)).decode() + "\n")
@@ -112,7 +111,7 @@ def run(found: Namespace) -> int:
         told_too = (*_notes(here, told), *(() if found.provider else _advice(told)))
         write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
     if not rows:
-        sys.stderr.write("no models found (refold models --all shows all that are known)\n")
+        remark("no models found (refold models --all shows all that are known)")
     return 0 if rows else 1
 
 

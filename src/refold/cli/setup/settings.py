@@ -5,7 +5,6 @@ Which layers there are and what they say is `config`'s business; how it looks is
 """
 
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -14,7 +13,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from refold.cli.out import answer, write
+from refold.cli.out import answer, complain, write
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
 from refold.config.here import unheeded
@@ -144,7 +143,7 @@ def _change(file: File, found: Namespace) -> int:
         write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
     else:
         _named(found.key, told(file.folder, file.places, os.environ).values)  # is it one?
-        sys.stderr.write(f"refold: {on_one_line(found.key)} is not set in {where}\n")
+        complain(f"{on_one_line(found.key)} is not set in {where}")
         return 1
     _tell_overridden(file, found.key)
     return 0
@@ -215,7 +214,7 @@ def _rule(each: "dict[str, object] | str") -> object:
 
 def _tell(found: Told, masks: Masks) -> int:
     for problem in _problems(found, masks):
-        sys.stderr.write(f"refold: {problem}\n")
+        complain(problem)
     return 1 if found.problems else 0
 
 
@@ -225,7 +224,7 @@ def _problems(found: Told, masks: Masks) -> tuple[str, ...]:
 
 def _tell_unheeded(found: Told) -> None:
     if found.state in ("new", "changed"):
-        sys.stderr.write(f"refold: {unheeded(found.project, found.state)}\n")
+        complain(unheeded(found.project, found.state))
 
 
 def _tell_overridden(file: File, key: str) -> None:
@@ -235,7 +234,7 @@ def _tell_overridden(file: File, key: str) -> None:
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
         if not last.place.startswith(f"{file.called}:"):
-            sys.stderr.write(f"refold: {on_one_line(last.where)} goes before it\n")
+            complain(f"{on_one_line(last.where)} goes before it")
     _tell_unheeded(found)
     _tell(found, masks_of(os.environ, file.places))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from refold.cli.confirming import somebody_is_here
 from refold.cli.editing import edit, editor
-from refold.cli.out import write
+from refold.cli.out import complain, write
 from refold.config.writing import File, put
 from refold.errors import BadInput, said_by
 from refold.place.private import write as keep
@@ -45,11 +45,11 @@ def run(file: File) -> int:
         try:
             put(file, after, instead=there)
         except BadInput as error:
-            sys.stderr.write(f"refold: {on_one_line(str(error))}\n")
+            complain(on_one_line(str(error)))
             if _again():
                 continue
             where = on_one_line(str(aside))
-            sys.stderr.write(f"refold: nothing was changed; what you wrote is in {where}\n")
+            complain(f"nothing was changed; what you wrote is in {where}")
             return 1
         aside.unlink(missing_ok=True)
         write(f"{on_one_line(str(file.path))} is written.\n")

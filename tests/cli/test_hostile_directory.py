@@ -1,0 +1,97 @@
+"""A directory may be named so that a screen is ordered about, and no command passes that on."""
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from running import LONG, command, script
+
+from refold.cli.setup.described import described
+from refold.views.command_line import Command, every
+
+SRC = Path(__file__).parents[2] / "src/refold"
+# Renames the window, rings, turns the writing round, hides; and a line of its own.
+NAME = "w\x1b]0;pwn\x07\u202ex\u200by\u009bz\nrefold: all is well"
+HOSTILE = re.compile("[\x1b\x07\u202e\u200b\x9b]|^refold: all is well", re.MULTILINE)
+# What asks a person, or goes over a network, whatever stands behind it.
+_AT_WORK = ("refold demo", "refold tour", "refold local", "refold models")
+LEAVES = [each for each in every(described()) if not each.commands]
+COMMANDS = [each for each in LEAVES if not each.name.startswith(_AT_WORK)]
+
+
+def hostile_words(command: Command) -> Sequence[str]:
+    """It with the name of the directory for each word that it takes."""
+    named = (w.value.choices[:1] or (NAME,) for w in command.words if w.value.needed)
+    return (*command.path[1:], *(word for words in named for word in words))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """Two such directories: in one of them there is a session."""
+    found: dict[bool, Path] = {}
+    for used in (False, True):
+        found[used] = tmp_path_factory.mktemp("hostile") / NAME
+        found[used].mkdir()
+    answers = script(found[True].parent, {"text": "Hello."})
+    ran(found[True], "-p", "hello", "--script", answers)
+    return found
+
+
+def ran(here: Path, *arguments: str) -> tuple[int, str]:
+    home = str(here.parent / "home")
+    made = subprocess.run(
+        command(*arguments),
+        cwd=here,
+        env={**os.environ, "REFOLD_HOME": home, "HOME": home},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LONG,
+        check=False,
+    )
+    return made.returncode, made.stdout.decode(errors="replace")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("used", [False, True], ids=["without", "with a session"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+def test_no_command_prints_its_name_as_it_is(
+    places: dict[bool, Path], command: Command, used: bool
+) -> None:
+    for arguments in (command.path[1:], hostile_words(command)):
+        _, printed = ran(places[used], *arguments)
+
+        assert HOSTILE.findall(printed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [("--script", NAME), ("--replay", NAME), ("-r", NAME), ("-c",), ("--agent", NAME),
+     ("--add-dir", NAME), ("-i", NAME), ("--json-schema", NAME), ("-m", NAME), (f"--{NAME}",),
+     ("--allow", NAME), ("--preset", NAME), ("--record", f"{NAME}/x"), ("-w", NAME)],
+)  # fmt: skip
+def test_no_flag_of_a_task_does_either(
+    places: dict[bool, Path], flags: Sequence[str]
+) -> None:
+    answers = () if flags[0] in ("--script", "--replay", "-m") else ("--script", "none")
+    _, printed = ran(places[False], "-p", "hello", *flags, *answers)
+
+    assert "refold: " in printed
+    assert HOSTILE.findall(printed) == []
+
+
+def test_nobody_but_one_module_writes_notices() -> None:
+    """Every line on stderr passes where it is made harmless."""
+    allowed = {"out.py", "streams.py"}
+    writing = re.compile(r"stderr\.(write|print|buffer)|print\(.*file=sys\.stderr")
+    found = [
+        str(path.relative_to(SRC))
+        for path in sorted((SRC / "cli").rglob("*.py"))
+        if path.name not in allowed and writing.search(path.read_text(encoding="utf-8"))
+    ]
+
+    assert found == []
