@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
+from refold.own_files import unlinked
 from refold.place.names import escaped
 from refold.programs import Programs
 from refold.prompts.repository import root_of
@@ -96,13 +97,21 @@ class Worktrees:
 
     def _make(self, tree: Tree, inside: str) -> None:
         if not os.path.lexists(os.path.join(tree.directory, ".git")):
-            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_place()
             self._run(self._root, "worktree", "prune")
             known = self._commit(self._root, tree.branch)
             new = ("--no-track", "-b", tree.branch, tree.directory, tree.base)
             how = (tree.directory, tree.branch) if known else new
             self._run(self._root, "worktree", "add", *how)
         os.makedirs(inside, exist_ok=True)
+
+    def _make_place(self) -> None:
+        try:
+            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unlinked(self._place)
+        except OSError as error:
+            where = escaped(str(self._place))
+            raise ToolFailed(f"No working tree in {where}: {error.strerror}.") from error
 
     def _removed(self, tree: Tree) -> bool:
         if not os.path.isdir(tree.directory):

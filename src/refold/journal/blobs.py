@@ -11,6 +11,7 @@ from re import fullmatch
 
 from refold.errors import JournalError
 from refold.journal.disk import Disk, make_directories, told
+from refold.own_files import unlinked
 
 NAME = "blobs"
 UNFINISHED = ".part"
@@ -55,6 +56,8 @@ class Blobs:
 
     def sweep(self) -> None:
         """Remove what earlier writers of this session left unfinished at their death."""
+        with told("write", self._directory):
+            unlinked(self._directory)
         for part in self._directory.glob(f"*{UNFINISHED}"):
             if f".{os.getpid()}." not in part.name:
                 part.unlink(missing_ok=True)

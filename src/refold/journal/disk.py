@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refold.errors import JournalError
+from refold.own_files import opened, unlinked
 
 ADVICE = {
     errno.ENOSPC: "make room on the disk, then go on",
@@ -32,11 +33,10 @@ class Disk:
     """The real disk. Raises `OSError`, and for nothing else than what it was told."""
 
     def open(self, path: Path, *, new: bool = False) -> int:
-        """Open for reading and writing. Only its owner can read what is made here."""
+        """Open for reading and writing, through no link. What is made is for its owner alone."""
         if not new:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
-        found = os.open(path, flags, 0o600)
+            return opened(path, os.O_RDWR)
+        found = opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         os.fchmod(found, 0o600)  # the umask may have taken from it
         return found
 
@@ -76,7 +76,11 @@ class Disk:
 
 
 def make_directories(path: Path, disk: Disk) -> list[Path]:
-    """Make `path` and what is missing above it. Gives what was made, lowest first."""
+    """Make `path` and what is missing above it. Gives what was made, lowest first.
+
+    Raises `OSError` where `path` is a link.
+    """
+    unlinked(path)
     missing = list[Path]()
     while not path.is_dir():
         missing.append(path)

@@ -24,6 +24,7 @@ from refold.journal.fold import View, apply, fold
 from refold.journal.home import Home
 from refold.journal.named import blobs_of
 from refold.journal.reader import Reader
+from refold.own_files import unlinked
 
 ASIDE = ".fork-"  # before the process id of who makes it
 UNKNOWN = (
@@ -80,7 +81,8 @@ def fork(
 
 
 def sweep(root: Path, aside: str = ASIDE) -> None:
-    """Remove what others left half made when they died."""
+    """Remove what others left half made when they died. Raises `OSError` for a link."""
+    unlinked(root)
     for left in root.glob(f"{aside}*"):
         process = left.name.removeprefix(aside).partition("-")[0]
         if process.isdecimal() and not _lives(int(process)):

@@ -15,6 +15,7 @@ from msgspec import DecodeError, Struct
 
 from refold.errors import BadInput, Corrupt
 from refold.journal import codec, lines
+from refold.journal.disk import told
 from refold.journal.events import SessionStarted
 from refold.journal.family import CHILD
 from refold.journal.file import FileStore
@@ -22,6 +23,7 @@ from refold.journal.naming import LAST
 from refold.journal.seen import seen, stamp_of
 from refold.journal.whereabouts import whereabouts
 from refold.journal.writers import Writers
+from refold.own_files import unlinked
 
 if TYPE_CHECKING:
     from refold.journal.catalogue.card import Card
@@ -65,8 +67,12 @@ class Home:
         return self.root.joinpath(root, *below)
 
     def store(self, session: str) -> FileStore:
-        """The store of a session, there already or not."""
-        return FileStore(self.path(session), self._writers)
+        """The store of a session, there already or not. Raises where a link is on its way."""
+        path = self.path(session)
+        above = (each for each in path.parents if each.is_relative_to(self.root))
+        with told("open", path):
+            unlinked(path, *above)
+        return FileStore(path, self._writers)
 
     def sessions(self) -> Iterator[Session]:
         """All of them, the last written first. Looks at names and times only."""

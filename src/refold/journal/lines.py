@@ -55,7 +55,7 @@ class Lines:
     def in_place(self) -> bool:
         """Whether this is still the file that others find under its name."""
         try:
-            return _identity(self._path.stat()) == self._identity
+            return _identity(self._path.lstat()) == self._identity
         except FileNotFoundError:
             return False
 

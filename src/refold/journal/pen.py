@@ -71,7 +71,7 @@ class Pen:
     def in_place(self) -> bool:
         """Whether the file is still there and says what was signed."""
         try:
-            there, ours = self._path.stat(), os.fstat(self._file)
+            there, ours = self._path.lstat(), os.fstat(self._file)
         except OSError:
             return False
         same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from refold.own_files import opened, unlinked
 from refold.place.private import make_directories
 
 TRIES = 3
@@ -27,8 +28,8 @@ class Pending:
     def put(self, session: str) -> None:
         with suppress(OSError):
             make_directories(self._folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-            os.close(os.open(self._folder / session, flags, 0o600))
+            unlinked(self._folder)
+            os.close(opened(self._folder / session, os.O_WRONLY | os.O_CREAT))
 
     def done(self, session: str) -> None:
         with suppress(OSError):
@@ -55,7 +56,7 @@ class Pending:
         tries = 0
         with (
             suppress(OSError),
-            (self._folder / session).open("a", encoding="ascii") as file,
+            open(self._folder / session, "a", encoding="ascii", opener=opened) as file,
         ):
             tries = file.tell()
             file.write(".")
@@ -67,17 +68,15 @@ class Pending:
     def alone(self) -> Generator[bool]:
         """Whether nobody else works these off. Waits for nobody."""
         try:
-            opened = os.open(
-                self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            lock = opened(self._folder / ".lock", os.O_RDWR | os.O_CREAT)
         except OSError:
             yield False
             return
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             yield False
         else:
             yield True
         finally:
-            os.close(opened)
+            os.close(lock)

@@ -20,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from refold.errors import ToolFailed
+from refold.own_files import opened
 from refold.place.ignored import Ignored, git_folder, repository_around
 from refold.place.names import escaped
 from refold.place.port import Trees
@@ -215,7 +216,7 @@ class _Eye:
     def _put_rules(self, rules: bytes) -> None:
         try:
             if not self._exclude.exists() or self._exclude.read_bytes() != rules:
-                self._exclude.write_bytes(rules)
+                _put(self._exclude, rules)
         except OSError as error:
             raise ToolFailed(
                 f"No snapshot of the files could be taken: {error.strerror}."
@@ -278,6 +279,11 @@ class _Fits:
         return self._plain[folder]
 
 
+def _put(place: Path, content: bytes) -> None:
+    with open(place, "wb", opener=opened) as writing:
+        writing.write(content)
+
+
 def _about(place: Path) -> tuple[int, int] | None:
     try:
         about = place.stat()
@@ -289,7 +295,7 @@ def _about(place: Path) -> tuple[int, int] | None:
 def _copy(source: Path, target: Path) -> None:
     """With its time, and whole or not at all."""
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
-    with source.open("rb") as reading, beside.open("wb") as writing:
+    with source.open("rb") as reading, open(beside, "xb", opener=opened) as writing:
         # Of what was opened: under its name there may be another by now.
         about = os.fstat(reading.fileno())
         shutil.copyfileobj(reading, writing)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from refold import programs
 from refold.errors import ToolFailed
+from refold.own_files import made, opened, unlinked
 from refold.place.names import escaped
 
 EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
@@ -80,6 +81,7 @@ class Shadow:
             self.directory.parent.mkdir(mode=0o700, exist_ok=True)
             for name in ("", *_FOLDERS):
                 (self.directory / name).mkdir(mode=0o700, exist_ok=True)
+            self._see_that_nothing_leads_away()
             for name, text in _FILES.items():
                 _write(self.directory / name, text)
         except OSError as error:
@@ -87,6 +89,12 @@ class Shadow:
                 f"The checkpoints in {escaped(str(self.directory))} cannot be written: "
                 f"{error.strerror}."
             ) from error
+
+    def _see_that_nothing_leads_away(self) -> None:
+        """Where git writes, no directory is a link: it would not look."""
+        objects = self.directory / "objects"
+        own = (self.directory / name for name in ("", *_FOLDERS))
+        unlinked(self.directory.parent, *own, *objects.iterdir())
 
     def run(
         self,
@@ -167,7 +175,8 @@ class Shadow:
         place = self.directory / name
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            number = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            unlinked(place.parent)
+            number = opened(place, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise ToolFailed(
                 f"The checkpoints in {escaped(str(place))} cannot be written: "
@@ -266,7 +275,7 @@ def _write(place: Path, text: str) -> None:
     except (FileNotFoundError, UnicodeDecodeError):
         pass
     beside = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
-    beside.write_text(text)
+    made(beside, text.encode())
     beside.replace(place)
 
 

@@ -11,7 +11,9 @@ on another disk, stays beside under a name that nothing looks for.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from refold.own_files import unlinked
 from refold.place.beneath import FOLDER, beneath
 from refold.place.gitconfig import harmless
 from refold.place.guards import Found, pointed_to, start_of
@@ -97,6 +99,7 @@ def _moved(here: int, name: str, folder: str, where: str) -> str:
     mark = os.urandom(4).hex()
     with suppress(OSError):  # another disk, or none
         os.makedirs(where, mode=0o700, exist_ok=True)
+        unlinked(Path(where))
         os.rename(name, goal := os.path.join(where, f"{mark}-{name}"), src_dir_fd=here)
         return goal
     # There is always room beside it.

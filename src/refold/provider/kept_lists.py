@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from refold.own_files import made
 from refold.provider.known import Step
 
 
@@ -51,7 +52,8 @@ def remember(directory: Path, name: str, listed: Listed) -> None:
     temporary = file.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(msgspec.json.encode(listed))
+        temporary.unlink(missing_ok=True)
+        made(temporary, msgspec.json.encode(listed))
         temporary.replace(file)
 
 

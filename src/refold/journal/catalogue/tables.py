@@ -20,6 +20,8 @@ from refold.journal.catalogue.card import Card
 from refold.journal.catalogue.hit import ENDS, FOUND, Hit
 from refold.journal.catalogue.words import shown
 from refold.journal.seen import Stamp
+from refold.own_files import opened as opened_file
+from refold.own_files import unlinked
 
 VERSION = 1
 PRIVATE = Path()  # no file that anybody else can see
@@ -217,6 +219,9 @@ class Tables:
         return sessions, messages
 
 
+_ENDS = ("-wal", "-shm", "")  # of the files that SQLite keeps the tables in
+
+
 def opened(path: Path) -> Tables:
     """The tables in this file, made if need be. Raises `apsw.Error` or `OSError`."""
     import apsw  # only who lists or searches needs it
@@ -248,9 +253,10 @@ def _made(path: Path) -> None:
     One that is there is not opened: closing it would take the locks away that SQLite has on
     it in other threads here.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    unlinked(*(Path(f"{path}{end}") for end in _ENDS))
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     try:
-        os.close(os.open(path, flags, 0o600))
+        os.close(opened_file(path, flags))
     except FileExistsError as error:
         if not path.is_file():
             raise OSError(EEXIST, "no file stands in its place") from error
@@ -275,7 +281,7 @@ def throw_away(path: Path, inode: int) -> None:
     """Delete the file, if it still is that one: another process may have made it anew."""
     with suppress(OSError):
         if path.stat().st_ino == inode:
-            for end in ("-wal", "-shm", ""):
+            for end in _ENDS:
                 Path(f"{path}{end}").unlink(missing_ok=True)
 
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import Refused
+from refold.own_files import opened
 from refold.provider.local.serve import Order, cores
 
 # -P: whatever lies in the directory we were started in is not imported.
@@ -32,6 +33,8 @@ _PASSES = (
     "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
 )  # fmt: skip
+
+_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 class Address(Struct, frozen=True):
@@ -101,7 +104,7 @@ class ServerProcess:
         order = Order(str(self._model), key, self._context, cores(), self._template)
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("wb") as log:
+            with os.fdopen(opened(self._log, _ANEW), "wb") as log:
                 self._process = process = await programs.open_process(
                     self._command,
                     stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.own_files import opened
 from refold.provider.local.models import MODELS, Model
 
 
@@ -50,7 +51,8 @@ class Shelf(Struct, frozen=True):
             return None
 
     def note(self, model: Model, origin: Origin) -> None:
-        self._record(model).write_bytes(msgspec.json.encode(origin) + b"\n")
+        with open(self._record(model), "wb", opener=opened) as out:
+            out.write(msgspec.json.encode(origin) + b"\n")
 
     def remove(self, model: Model) -> int:
         """Delete a model and what is left of its downloads. Returns the bytes freed."""

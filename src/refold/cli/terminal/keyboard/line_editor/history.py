@@ -17,6 +17,8 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History, InMemoryHistory
 
+from refold.own_files import made, opened
+
 _LONGEST = 10_000  # characters of an entry
 _BIGGEST = 1_000_000  # bytes of the file; then the older half goes
 
@@ -29,7 +31,7 @@ def history(
         return InMemoryHistory()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        os.close(opened(path, os.O_WRONLY | os.O_CREAT))
     except OSError:  # a disk that is full or read-only: history is a convenience
         return InMemoryHistory()
     return _Kept(path, whole, masked)
@@ -70,10 +72,10 @@ class _Kept(History):
                 return found
             newer = found[size - _BIGGEST // 2 :]
             newer = newer[newer.find(b"\n\n") + 1 :]
-            made = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-            made.write_bytes(newer)
-            made.chmod(0o600)
-            made.replace(self._path)
+            half = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            half.unlink(missing_ok=True)
+            made(half, newer)
+            half.replace(self._path)
             return newer
 
 
@@ -96,11 +98,11 @@ class Suggested(AutoSuggest):
 def _alone(path: Path) -> Generator[int]:
     """The file, to read and add to, while no other program of ours does."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        file = opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
-                same = os.path.samestat(os.fstat(file), path.stat())
+                same = os.path.samestat(os.fstat(file), path.lstat())
             except FileNotFoundError:
                 same = False
             if same:

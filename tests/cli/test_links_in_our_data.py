@@ -1,0 +1,156 @@
+"""A link below REFOLD_HOME is not written through, whatever it stands in the place of."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import LONG, call, command, script
+
+from refold.cli.terminal.keyboard.line_editor.history import history
+from refold.memory.pending import Pending
+
+SAID = "a link stands in its place"
+
+
+class House:
+    """REFOLD_HOME with one session in it, a workspace, and a place outside of both."""
+
+    def __init__(self, here: Path) -> None:
+        self.home, self.work, self.outside = here / "home", here / "work", here / "outside"
+        self.work.mkdir()
+        self.outside.mkdir()
+        write = call("write_file", path="a.txt", content="a")
+        self.script = script(here, write, {"text": "Done."})
+        done = self.ran("-p", "go")
+        assert done[0] == 0, done
+        (self.session,) = (self.home / "sessions").glob("2*")
+
+    def ran(self, *arguments: str) -> tuple[int, str]:
+        rights = ("--script", self.script, "--allow", "write_file")
+        made = subprocess.run(
+            command(*arguments, *rights) if arguments[0] == "-p" else command(*arguments),
+            cwd=self.work,
+            env={**os.environ, "REFOLD_HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LONG,
+            check=False,
+        )
+        return made.returncode, made.stderr.decode()
+
+    def replaced(self, name: str) -> Path:
+        """What lay there lies outside now, and a link to it in its place."""
+        place = self.session / name if not name.startswith("/") else self.home / name[1:]
+        away = self.outside / place.name
+        if not place.exists():
+            away.mkdir()
+            (away / "1234.part").write_text("half of something")
+        else:
+            place.rename(away)
+        place.symlink_to(away)
+        return away
+
+    def outside_now(self) -> dict[str, bytes]:
+        files = (each for each in sorted(self.outside.rglob("*")) if each.is_file())
+        return {str(each): each.read_bytes() for each in files}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["events.jsonl", "pen", "blobs"])
+def test_a_session_with_a_link_in_it_is_not_gone_on_with(house: House, name: str) -> None:
+    house.replaced(name)
+    before = house.outside_now()
+
+    code, said = house.ran("-p", "more", "-r", house.session.name)
+
+    assert (code, said.count(SAID), said.count("\n")) == (1, 1, 1)
+    assert str(house.session) in said
+    assert house.outside_now() == before
+
+
+@pytest.mark.slow
+def test_a_directory_of_a_session_or_of_all_that_is_a_link_is_refused(house: House) -> None:
+    house.replaced(f"/sessions/{house.session.name}")
+    one = house.ran("-p", "more", "-r", house.session.name)
+    house.replaced("/sessions")
+    before = house.outside_now()
+    fresh = house.ran("-p", "anew")
+
+    assert [code for code, _ in (one, fresh)] == [1, 1]
+    assert SAID in one[1]
+    assert SAID in fresh[1]
+    assert house.outside_now() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["checkpoints", "checkpoints/*", "checkpoints/*/objects", "checkpoints/*/objects/??",
+             "checkpoints/*/sessions", "checkpoints/*/info"],
+)  # fmt: skip
+def test_nothing_is_checkpointed_through_a_link(house: House, name: str) -> None:
+    (first, *_) = sorted(house.home.glob(name))
+    house.replaced(f"/{first.relative_to(house.home)}")
+    before = house.outside_now()
+
+    code, said = house.ran("-p", "anew")
+
+    assert (code, SAID in said) == (0, True)
+    assert house.outside_now() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["refold.log", "catalogue.sqlite"])
+def test_what_is_only_convenient_is_left_out(house: House, name: str) -> None:
+    house.ran("sessions", "list")
+    house.replaced(f"/{name}")
+    before = house.outside_now()
+
+    assert house.ran("sessions", "list")[0] == 0
+    assert house.ran("-p", "anew")[0] == 0
+    assert house.outside_now() == before
+
+
+@pytest.mark.slow
+def test_the_directory_that_a_person_chose_may_be_a_link(house: House) -> None:
+    house.home.rename(house.outside / "home")
+    house.home.symlink_to(house.outside / "home")
+
+    assert house.ran("-p", "more", "-r", house.session.name)[0] == 0
+
+
+def _history(place: Path) -> None:
+    history(place, str, str).store_string("words")
+
+
+def _pending(place: Path) -> None:
+    project = place.parent.parent
+    (project / "pending").mkdir(exist_ok=True)
+    pending = Pending(project)
+    pending.put(place.name)
+    pending.try_(place.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("history", _history), ("pending/s", _pending)],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_other_files_of_ours_are_left_as_they_are(
+    tmp_path: Path, name: str, write: Callable[[Path], Any]
+) -> None:
+    place, outside = tmp_path / name, tmp_path / "outside"
+    place.parent.mkdir(exist_ok=True)
+    outside.write_text("theirs")
+    place.symlink_to(outside)
+
+    write(place)
+
+    assert outside.read_text() == "theirs"
