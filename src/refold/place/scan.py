@@ -25,6 +25,7 @@ from refold.place.ignored import Ignored, git_folder, repository_around
 from refold.place.names import escaped
 from refold.place.port import Trees
 from refold.place.shadow import EMPTY, OUT_OF_TIME, Begun, Failed, Shadow, pieces
+from refold.place.witnessed import Ways, lines_of
 
 LARGEST = 32 * 1024 * 1024  # bytes of one file
 _MOST_FILES = 200_000  # new or changed, in one look
@@ -58,21 +59,25 @@ class Scan:
         self._shadow.make()
         with self._shadow.alone(f"{self._session}/lock") as held:
             found, left_out = list[tuple[str, str]](), set[str]()
-            waiting, nested = list(roots), 0
-            for root in waiting:  # grows on the way
-                tree, inside = self._root(root, [r for r in roots if r != root], held)
+            waiting, nested = [(root, root) for root in roots], 0
+            for root, base in waiting:  # grows on the way
+                others = [each for each in roots if each != root]
+                tree, inside = self._root(root, base, others, held)
                 found.append((root, tree))
                 left_out |= {os.path.join(root, each) for each in self._left_out[root]}
                 for each in inside:
                     nested += 1
                     if nested <= _MOST_NESTED:
-                        waiting.append(each)
+                        waiting.append((each, base))
                     else:
                         left_out.add(f"{each}/")
             return tuple(found), tuple(sorted(left_out))
 
-    def _root(self, root: str, others: Sequence[str], held: int) -> tuple[str, list[str]]:
-        eye = _Eye(self._shadow, self._ignored, root, others, self._session, held)
+    def _root(
+        self, root: str, base: str, others: Sequence[str], held: int
+    ) -> tuple[str, list[str]]:
+        """`root` lies in `base`, which nobody in there can exchange, or is it."""
+        eye = _Eye(self._shadow, self._ignored, (root, base), others, self._session, held)
         eye.prepare()
         skipped = set[str]()
         for _ in range(_TRIES):
@@ -110,10 +115,11 @@ class _Eye:
     """A look at one root. Paths are relative to it unless they are absolute."""
 
     def __init__(
-        self, shadow: Shadow, ignored: Ignored, root: str, others: Sequence[str],
-        session: str, held: int,
+        self, shadow: Shadow, ignored: Ignored, place: tuple[str, str],
+        others: Sequence[str], session: str, held: int,
     ) -> None:  # fmt: skip
-        self.root, self._held = root, held
+        (self.root, self._base), self._held = place, held
+        root = self.root
         self._shadow, self._ignored, self._others = shadow, ignored, others
         self._folder = shadow.directory / session
         self._shape("" if (around := repository_around(root)) == "/" else around)
@@ -179,13 +185,22 @@ class _Eye:
             )
             self._git("update-index", "-z", "--index-info", given=b"".join(lines))
         if kept:
+            ways = Ways(self._base, self.root, kept)
             many = ("-c", "core.bigFileThreshold=1") if len(kept) > _MANY else ()
             given = b"".join(os.fsencode(path) + b"\0" for path in kept)
             self._git(
                 *many, "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
                 given=given,
             )  # fmt: skip
+            self._read_again(ways.doubtful())
         return bool(kept or gone), left_out
+
+    def _read_again(self, paths: Sequence[str]) -> None:
+        """Put what really lies there into the index, whatever git was led to."""
+        if not paths:
+            return
+        found = lines_of(self._shadow, self._base, self.root, self.prefix, paths)
+        self._git("update-index", "-z", "--index-info", given=b"".join(found))
 
     def tree(self) -> str:
         if not self.prefix:

@@ -26,6 +26,7 @@ _LONGEST = 600.0  # seconds of one call
 _CONFIG = """\
 [core]
 	repositoryformatversion = 0
+	sharedRepository = 0600
 	bare = false
 	filemode = true
 	symlinks = true
@@ -77,7 +78,7 @@ class Shadow:
     def make(self) -> None:
         """Everything git wants to find. Costs next to nothing where it is there."""
         try:
-            self.directory.parent.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.parent.mkdir(mode=0o700, exist_ok=True)
             for name in ("", *_FOLDERS):
                 (self.directory / name).mkdir(mode=0o700, exist_ok=True)
@@ -119,8 +120,9 @@ class Shadow:
         tree: str = "",
         index: Path | None = None,
         held: int | None = None,
+        given_to_it: Sequence[int] = (),
     ) -> "Begun":
-        """The same, without waiting for what it prints."""
+        """The same, without waiting for what it prints. It has the files `given_to_it`, too."""
         try:
             process = programs.start(
                 (self._git, *arguments),
@@ -129,7 +131,7 @@ class Shadow:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=() if held is None else (held,),
+                pass_fds=(*given_to_it, *(() if held is None else (held,))),
                 process_group=0,  # what a person's Ctrl+C ends is not this
             )
             programs.bound(process.pid)
@@ -168,6 +170,22 @@ class Shadow:
             given="".join(f"{name}\n" for name in names).encode(),
         )
         return [line.split()[0] for line in said.decode().splitlines() if " " in line]
+
+    def hashed(self, content: bytes) -> str:
+        """Keep this content; gives its name."""
+        said = self.run(
+            "hash-object", "-w", "--stdin", folder=str(self.directory), given=content
+        )
+        return said.decode().strip()
+
+    def hashed_files(self, numbers: Sequence[int]) -> Sequence[str]:
+        """Keep the contents of these open files, by their descriptors; gives their names."""
+        begun = self.start(
+            "hash-object", "-w", "--no-filters", "--stdin-paths",
+            folder=str(self.directory), given_to_it=numbers,
+        )  # fmt: skip
+        wanted = "".join(f"/dev/fd/{number}\n" for number in numbers)
+        return begun.said(wanted.encode()).decode().split()
 
     @contextmanager
     def alone(self, name: str) -> Generator[int]:

@@ -1,0 +1,121 @@
+"""A directory that becomes a link while files are saved: what lies elsewhere is not saved."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.checkpoints import Checkpoints
+from refold.place.witnessed import Ways
+from tests.place.repositories import checkpoints, git
+
+ROUNDS = int(os.environ.get("REFOLD_FLIPS", "40"))
+FLIPPER = """
+import ctypes, sys, time
+libc, one, other = ctypes.CDLL(None), sys.argv[1].encode(), sys.argv[2].encode()
+pause, until = float(sys.argv[3]), time.time() + 100
+print("flips", flush=True)
+while time.time() < until:
+    libc.syscall(316, -100, one, -100, other, 2)  # renameat2, exchange
+    time.sleep(pause)
+"""
+SECRET = b"what is nobody's business"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside/deep"
+    outside.mkdir(parents=True)
+    found = tmp_path / "work"
+    (found / "here/deep").mkdir(parents=True)
+    for number in range(30):
+        (outside / f"f{number}").write_bytes(SECRET)
+        (found / f"here/deep/f{number}").write_text(f"ours {number}")
+    (found / "one").write_text("ours")
+    (found / "link").symlink_to(outside / "f0")
+    (found / "away").symlink_to(tmp_path / "outside")
+    return found
+
+
+@contextmanager
+def flipping(one: Path, other: Path, pause: float) -> Iterator[None]:
+    arguments = (sys.executable, "-c", FLIPPER, str(one), str(other), str(pause))
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as flipper:
+        assert flipper.stdout
+        flipper.stdout.readline()
+        try:
+            yield
+        finally:
+            flipper.kill()
+
+
+def saved(kept: Checkpoints, root: Path) -> str:
+    """Every file of a new checkpoint, with the name of its content."""
+    kept.dirty()
+    trees = anyio.run(kept.taken).trees
+    store = next((root.parent / "data/checkpoints").glob("*"))
+    return "".join(git(store, "ls-tree", "-r", tree) for _, tree in trees)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="it is exchanged by a call of Linux")
+@pytest.mark.parametrize("pause", [0.0, 0.0005, 0.005])
+@pytest.mark.parametrize(("one", "other"), [("here", "away"), ("one", "link")])
+def test_no_content_from_elsewhere_is_saved_while_a_sibling_flips(
+    root: Path, one: str, other: str, pause: float
+) -> None:
+    (root.parent / "secret").write_bytes(SECRET)
+    name = git(root.parent, "hash-object", "secret").strip()
+    found = list[str]()
+    with flipping(root / one, root / other, pause):
+        for number in range(ROUNDS):
+            (root / "new").write_text(str(number))
+            kept = checkpoints(root, session=f"s{number % 3}")
+            try:
+                listed = saved(kept, root)
+            except ToolFailed as error:
+                listed = str(error)  # it changes too fast: nothing is saved then
+            found += [line for line in listed.splitlines() if name in line]
+
+    assert found == []
+
+
+def test_a_way_that_rested_is_trusted_and_one_that_changed_is_not(root: Path) -> None:
+    for directory in (root, root / "here", root / "here/deep"):
+        while True:  # until its last change is longer ago than its clock is coarse
+            ways = Ways(str(root), str(root), ["here/deep/f1", "one"])
+            if not ways.doubtful():
+                break
+        (directory / "another").write_text("new")
+        assert "here/deep/f1" in ways.doubtful()
+
+
+def test_what_is_read_again_is_saved_as_it_is(root: Path) -> None:
+    (root / "here/run").write_text("#!/bin/sh\n")
+    (root / "here/run").chmod(0o755)
+    listed = saved(checkpoints(root), root)
+
+    modes = {line.split("\t")[1]: line.split()[0] for line in listed.splitlines()}
+    assert modes["here/run"] == "100755"
+    assert modes["here/deep/f1"] == "100644"
+    assert modes["away"] == modes["link"] == "120000"
+
+
+def test_all_that_is_kept_is_for_its_owner_alone(root: Path) -> None:
+    kept = checkpoints(root)
+    kept.dirty()
+    anyio.run(kept.taken)
+    (root / "one").write_text("again")
+    kept.dirty()
+    anyio.run(kept.taken)
+
+    data = root.parent / "data"
+    open_ = [str(p) for p in (data, *data.rglob("*")) if p.lstat().st_mode & 0o077]
+
+    assert open_ == []
