@@ -43,6 +43,7 @@ DOORS = {
     "replay": ("reading.replay", "run"),
     "permissions": ("rights.permissions", "run"),
     "trust": ("rights.trust", "run"),
+    "quarantine": ("rights.quarantine", "run"),
     "models": ("setup.models", "run"),
     "auth": ("setup.auth", "run"),
     "local": ("setup.local", "run"),
@@ -75,6 +76,7 @@ _SUBCOMMANDS = """subcommands, each with a --help of its own:
   replay       a session again: its talk; or its loop, without a model
   permissions  what may run, and why
   trust        whose settings and instructions count
+  quarantine   what was taken away from a workspace; give it back
   models       which models there are, and what they cost
   auth         the keys of providers
   local        models that run on this machine's processor
@@ -92,7 +94,7 @@ COMMANDS = tuple(DOORS)
 # Those that have many flags say themselves which.
 _OWN = (
     "rewind", "plans", "memory", "skills", "agents", "rlm", "context", "cost", "verify", "tree", "show", "trace", "step",
-    "stream", "replay", "permissions", "trust", "models", "auth", "local",
+    "stream", "replay", "permissions", "trust", "quarantine", "models", "auth", "local",
     "schema", "config", "doctor", "init", "completion", "man", "logs", "sessions",
 )  # fmt: skip
 EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))

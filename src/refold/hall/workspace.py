@@ -168,7 +168,7 @@ class Workspace:
             readable=_at_home(sandbox.readable),
             own=self._own,
             shared=self._shared,
-            quarantine=os.path.realpath(self._paths.data / "quarantine"),
+            quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
             unread=partial(self._all_unread, self.rules) if hides else tuple,
         )
 

@@ -11,12 +11,11 @@ on another disk, stays beside under a name that nothing looks for.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from refold.own_files import unlinked
 from refold.place.beneath import FOLDER, beneath
 from refold.place.gitconfig import harmless
 from refold.place.guards import Found, pointed_to, start_of
+from refold.place.quarantine import put
 from refold.values.below import below
 
 
@@ -96,12 +95,9 @@ def _move(path: str, root: str, where: str, link: str | None) -> str:
 
 
 def _moved(here: int, name: str, folder: str, where: str) -> str:
-    mark = os.urandom(4).hex()
     with suppress(OSError):  # another disk, or none
-        os.makedirs(where, mode=0o700, exist_ok=True)
-        unlinked(Path(where))
-        os.rename(name, goal := os.path.join(where, f"{mark}-{name}"), src_dir_fd=here)
-        return goal
+        return put(name, here, os.path.join(folder, name), where)
+    mark = os.urandom(4).hex()
     # There is always room beside it.
     os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
     return os.path.join(folder, f"taken-{mark}")

@@ -1,0 +1,177 @@
+"""What was taken away from workspaces: how it is kept, and given back to a person.
+
+Each thing lies under a name of its own in one directory of ours; beside it stands where it
+was. `taken` decides what is put here. Nothing here follows a link: what is in a thing is
+as a command left it, and so may be what lies around the place that it came from.
+"""
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.own_files import made, unlinked
+from refold.place.beneath import FOLDER, beneath
+
+_NOTES = ".from"  # the directory of what is known of each
+
+
+class Origin(Struct, frozen=True):
+    """Where a thing was, and when it was taken from there."""
+
+    path: str
+    at: float
+
+
+class Kept(Struct, frozen=True):
+    """`origin` is None where nothing was noted. `size` is in bytes, of all its files."""
+
+    name: str
+    size: int
+    is_directory: bool
+    origin: Origin | None
+
+
+def put(name: str, here: int, path: str, where: str) -> str:
+    """Move `name` in the directory `here`, which is `path`, to below `where`. Where it is then.
+
+    Raises `OSError`: `where` may be on another disk.
+    """
+    notes = Path(where, _NOTES)
+    os.makedirs(notes, mode=0o700, exist_ok=True)
+    unlinked(Path(where), notes)
+    called = f"{os.urandom(4).hex()}-{name}"
+    os.rename(name, goal := os.path.join(where, called), src_dir_fd=here)
+    with suppress(OSError):  # without it a person has to say where it is to go
+        origin = Origin(os.fsencode(path).decode(errors="replace"), time.time())
+        made(notes / f"{called}.json", msgspec.json.encode(origin))
+    return goal
+
+
+class Quarantine:
+    """`directory` need not be there. Raises `BadInput` for what cannot be done."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def things(self) -> list[Kept]:
+        """All of them, the last taken first."""
+        try:
+            unlinked(self._directory)
+            names = [each for each in os.listdir(self._directory) if each != _NOTES]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise BadInput(f"{self._directory} cannot be read: {error.strerror}") from error
+        found = [self._kept(name) for name in sorted(names)]
+        return sorted(found, key=lambda each: -(each.origin.at if each.origin else 0.0))
+
+    def named(self, name: str) -> Kept:
+        """The one of this name, or the only one whose name begins so."""
+        there = self.things()
+        found = [each for each in there if each.name == name] or [
+            each for each in there if name and each.name.startswith(name)
+        ]
+        if len(found) != 1:
+            what = f"more than one thing is called {name!r}" if found else f"no {name!r}"
+            raise BadInput(f"{what} in quarantine: refold quarantine list shows all")
+        return found[0]
+
+    def restore(self, thing: Kept, to: str = "") -> str:
+        """Move it back, or `to` there, where nothing is yet. Gives where it is then."""
+        goal = os.path.abspath(to) if to else thing.origin.path if thing.origin else ""
+        if not goal:
+            raise BadInput(f"it is not known where {thing.name} was: say --to PATH")
+        folder, name = os.path.split(goal)
+        try:
+            here = _opened(folder)
+        except OSError as error:
+            raise BadInput(
+                f"{folder} cannot be opened, and no link is followed: {error.strerror}; "
+                "say --to PATH"
+            ) from error
+        try:
+            _move(self._directory / thing.name, name, here)
+        except FileExistsError:
+            raise BadInput(f"{goal} is there already: say --to PATH") from None
+        except OSError as error:
+            where = self._directory / thing.name
+            raise BadInput(
+                f"{where} cannot be moved to {goal}: {error.strerror}"
+            ) from error
+        finally:
+            os.close(here)
+        self._forget(thing)
+        return goal
+
+    def delete(self, thing: Kept) -> None:
+        """For good, with all that is in it."""
+        place = self._directory / thing.name
+        try:
+            if thing.is_directory:
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+        except OSError as error:
+            raise BadInput(f"{place} cannot be deleted: {error.strerror}") from error
+        self._forget(thing)
+
+    def _kept(self, name: str) -> Kept:
+        place = self._directory / name
+        try:
+            is_directory = stat.S_ISDIR(place.lstat().st_mode)
+        except OSError:
+            is_directory = False
+        return Kept(name, sum(_sizes(place)), is_directory, self._origin(name))
+
+    def _origin(self, name: str) -> Origin | None:
+        try:
+            said = (self._directory / _NOTES / f"{name}.json").read_bytes()
+            return msgspec.json.decode(said, type=Origin)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def _forget(self, thing: Kept) -> None:
+        with suppress(OSError):
+            (self._directory / _NOTES / f"{thing.name}.json").unlink()
+
+
+def _sizes(place: Path) -> Iterator[int]:
+    with suppress(OSError):
+        yield place.lstat().st_size if not place.is_dir() or place.is_symlink() else 0
+    for folder, _, names in os.walk(place):
+        for name in names:
+            with suppress(OSError):
+                yield os.lstat(os.path.join(folder, name)).st_size
+
+
+def _opened(folder: str) -> int:
+    top = os.open("/", FOLDER)
+    try:
+        return beneath(top, folder.lstrip("/") or ".", FOLDER)
+    finally:
+        os.close(top)
+
+
+def _move(place: Path, name: str, here: int) -> None:
+    """A directory is renamed where nothing is; a file gets its second name before it loses one."""
+    about = place.lstat()
+    if stat.S_ISDIR(about.st_mode):
+        os.mkdir(
+            name, 0o700, dir_fd=here
+        )  # fails where anything is; an empty one is replaced
+        try:
+            os.rename(place, name, dst_dir_fd=here)
+        except OSError:
+            os.rmdir(name, dir_fd=here)
+            raise
+    else:
+        os.link(place, name, dst_dir_fd=here, follow_symlinks=False)
+        place.unlink()

@@ -1,0 +1,156 @@
+"""What was taken away from a workspace is listed, given back or deleted by a person."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.cli.main import main
+from refold.place.beneath import FOLDER
+from refold.place.quarantine import put
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def taken(place: Path, content: str = "echo hello\n") -> str:
+    """A file, or with no content a directory with one; its name in quarantine."""
+    if content:
+        place.write_text(content)
+    else:
+        (place / "inside").mkdir(parents=True)
+        (place / "inside/file").write_text("12345")
+    here = os.open(place.parent, FOLDER)
+    where = os.path.join(os.environ["REFOLD_HOME"], "quarantine")
+    try:
+        return Path(put(place.name, here, str(place.parent / place.name), where)).name
+    finally:
+        os.close(here)
+
+
+def said(capfd: Said, *arguments: str) -> tuple[int, str, str]:
+    code = main(["quarantine", *arguments])
+    return (code, *capfd.readouterr())
+
+
+def listed(capfd: Said) -> list[dict[str, Any]]:
+    _, out, _ = said(capfd, "list", "--json")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_what_was_taken_is_listed_with_where_it_was_when_and_how_large(
+    work: Path, capfd: Said
+) -> None:
+    assert said(capfd, "list") == (0, "", "nothing was taken away\n")
+    taken(work / ".envrc")
+    name = taken(work / ".vscode", "")
+
+    assert [(row["path"], row["size"], row["kind"]) for row in listed(capfd)] == [
+        (str(work / ".vscode"), 5, "directory"),
+        (str(work / ".envrc"), 11, "file"),
+    ]
+    _, out, _ = said(capfd, "list")
+    first, _ = out.splitlines()
+    assert first.split()[0] == f"{name}/"
+    assert first.endswith(f"from {work / '.vscode'}")
+
+
+@pytest.mark.parametrize("content", ["echo hello\n", ""], ids=["a file", "a directory"])
+def test_it_is_moved_back_where_it_was_or_to_another_place(
+    work: Path, capfd: Said, content: str
+) -> None:
+    first, second = taken(work / "thing", content), taken(work / "thing", content)
+
+    assert said(capfd, "restore", first)[0] == 0
+    assert said(capfd, "restore", second[:8], "--to", "other")[0] == 0
+
+    for place in (work / "thing", work / "other"):
+        assert (place / "inside/file").exists() if not content else place.read_text()
+    assert listed(capfd) == []
+    assert list((work.parent / "home/quarantine/.from").iterdir()) == []
+
+
+@pytest.mark.parametrize("there", ["file", "directory", "dangling link"])
+@pytest.mark.parametrize("content", ["echo hello\n", ""], ids=["a file", "a directory"])
+def test_nothing_that_is_there_is_replaced(
+    work: Path, capfd: Said, content: str, there: str
+) -> None:
+    name = taken(work / "thing", content)
+    if there == "file":
+        (work / "thing").write_text("mine")
+    elif there == "directory":
+        (work / "thing").mkdir()
+    else:
+        (work / "thing").symlink_to("/nowhere")
+    before = (work / "thing").lstat().st_ino
+
+    code, _, err = said(capfd, "restore", name)
+
+    assert (code, err) == (1, f"refold: {work}/thing is there already: say --to PATH\n")
+    assert (work / "thing").lstat().st_ino == before
+    assert len(listed(capfd)) == 1
+
+
+def test_no_link_is_followed_on_the_way_back(work: Path, capfd: Said) -> None:
+    (work / "sub").mkdir()
+    name = taken(work / "sub/thing")
+    (work / "sub").rmdir()
+    (work.parent / "outside").mkdir()
+    (work / "sub").symlink_to(work.parent / "outside")
+
+    back, elsewhere = (
+        said(capfd, "restore", name),
+        said(capfd, "restore", name, "--to", "sub/thing"),
+    )
+
+    assert (back[0], elsewhere[0]) == (1, 1)
+    assert "no link is followed" in back[2]
+    assert list((work.parent / "outside").iterdir()) == []
+
+
+def test_it_is_deleted_with_all_that_is_in_it_and_no_more(work: Path, capfd: Said) -> None:
+    (work / "mine").write_text("mine")
+    (work / ".vscode").mkdir()
+    (work / ".vscode/link").symlink_to(work)
+    name = taken(work / ".vscode", "")
+
+    assert said(capfd, "delete", name)[0] == 0
+
+    assert listed(capfd) == []
+    assert (work / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "../home", ".from", "/", "x"])
+def test_a_name_that_is_none_or_not_one_is_refused(
+    work: Path, capfd: Said, name: str
+) -> None:
+    home = Path(os.environ["REFOLD_HOME"])
+    taken(work / "thing")
+    for mark in ("x1", "x2"):
+        (home / "quarantine" / mark).write_text("x")
+
+    for what in ("restore", "delete"):
+        code, _, err = said(capfd, what, name)
+        assert (code, "refold quarantine list shows all" in err) == (1, True)
+    assert len(listed(capfd)) == 3
+
+
+def test_one_of_which_nothing_is_known_needs_a_place(work: Path, capfd: Said) -> None:
+    home = Path(os.environ["REFOLD_HOME"])
+    (home / "quarantine").mkdir(parents=True)
+    (home / "quarantine/0123-old").write_text("x")
+
+    unknown = said(capfd, "restore", "0123-old")
+    known = said(capfd, "restore", "0123-old", "--to", "old")
+
+    assert (unknown[0], "say --to PATH" in unknown[2], known[0]) == (1, True, 0)
+    assert (work / "old").read_text() == "x"
