@@ -95,6 +95,9 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
         (("stream", f"{ID}/../other"), "'..' is no session"),
         (("show", ID, "--session", "2025"), "names one session"),
         (("tree", "2027"), "there is no session '2027'"),
+        (("tree", ""), "'' names no session"),
+        (("tree", f"/{ID}"), f"'/{ID}' names no session"),
+        (("cost", "/"), "'/' names no session"),
         (("trace", "--slow", "0"), "'0' is no number above 0"),
     ],
 )
@@ -105,6 +108,16 @@ def test_what_is_not_there_is_said_and_what_is(
 
     assert main(words) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("sessions", "show", ID), ("tree", ID), ("cost", ID)])
+def test_a_journal_that_was_emptied_is_told_as_damaged(
+    capsys: Output, words: tuple[str, ...]
+) -> None:
+    (family(at_home()) / "events.jsonl").write_bytes(b"")
+
+    assert main(words) == 1
+    assert "no event is left in it" in capsys.readouterr().err
 
 
 def test_a_session_is_shown_with_its_task_answer_and_children(capsys: Output) -> None:

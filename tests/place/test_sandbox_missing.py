@@ -1,6 +1,7 @@
 """Where the sandbox is weak or missing: it says so, and holds what it can."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from refold.errors import ToolFailed
 from refold.place import landlock, seatbelt
 from refold.place.limits import Limits
 from refold.place.sandbox import find
@@ -70,6 +72,20 @@ def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:
     found = find(os.environ, Wish(roots=(str(tmp_path / "ws"),)))
 
     assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
+
+
+def test_bubblewrap_that_goes_while_a_session_runs_is_told_as_gone(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    (tmp_path / "tools").mkdir()
+    own = tmp_path / "tools/bwrap"
+    own.write_bytes(Path(shutil.which("bwrap") or "").read_bytes())
+    own.chmod(0o755)
+    with walled(tmp_path / "ws", {**os.environ, "PATH": str(own.parent)}) as ws:
+        assert ws.run("echo there").code == 0
+        own.unlink()
+
+        with pytest.raises(ToolFailed, match="is not there any more. Install it again"):
+            ws.run("echo gone")
 
 
 def test_landlock_alone_keeps_writing_inside(tmp_path: Path, home: Path) -> None:

@@ -112,6 +112,13 @@ def test_a_command_is_shown_whole_with_its_padding_and_hidden_letters_counted() 
     ]
 
 
+def test_a_hidden_character_is_told_as_it_is_written_out() -> None:
+    rows = asked("bash", command="echo \x1b]0;pwn")
+
+    assert any("\\x1b]0;pwn" in row for row in rows)
+    assert "  \\x1b." in rows
+
+
 def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:
     rows = asked("edit_file", path="a.py", old="a\nb\nc", new="a\nB\nB\nc", all=True)
 

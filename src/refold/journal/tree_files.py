@@ -45,6 +45,8 @@ def entries_in(path: Path, known: tuple[int, str] = (0, "")) -> tuple[list[Entry
         return found, f"{file}: {error}"
     except OSError as error:
         return found, f"{file} cannot be read: {error.strerror}"
+    if not found and not is_written(path):  # whoever begins one has not written yet
+        return found, f"{file}: no event is left in it (refold sessions check says more)"
     return found, ""
 
 

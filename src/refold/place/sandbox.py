@@ -7,6 +7,7 @@ TCP, and hides nothing; on a Mac `sandbox-exec`, untested. What is missing is sa
 
 import os
 import shutil
+import stat
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -199,7 +200,7 @@ class Sandbox:
     @cached_property
     def _keeps_doors(self) -> bool:
         # A bubblewrap that becomes root to begin could not do so any more.
-        plain = self.kind == "bubblewrap" and not os.stat(self._bwrap).st_mode & 0o4000
+        plain = self.kind == "bubblewrap" and not _becomes_another(self._bwrap)
         return plain and doorkeeper.works()
 
     def _words(self, walls: Walls, status: int) -> tuple[str, ...]:
@@ -218,7 +219,7 @@ class Sandbox:
             writable = (*walls.open, self._private, *_DEVICES)
             shared = ("/dev/shm",) if walls.open else ()
             return GivenUp((*writable, *shared), tcp=not walls.network, others=True)
-        if self.kind == "bubblewrap" and not os.stat(self._bwrap).st_mode & 0o4000:
+        if self.kind == "bubblewrap" and not _becomes_another(self._bwrap):
             return GivenUp(others=True) if landlock.version() >= _WITH_ABSTRACT else None
         return None
 
@@ -259,6 +260,13 @@ def remove_strays() -> None:
         for name in os.listdir(folder):
             if name.startswith(_PREFIX) and not lives_owner(name.removeprefix(_PREFIX)):
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def _becomes_another(bwrap: str) -> bool:
+    try:
+        return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
+    except OSError as error:
+        raise ToolFailed(_GONE) from error
 
 
 def _why_not(bwrap: str) -> str:

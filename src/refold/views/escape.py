@@ -90,9 +90,9 @@ def on_one_line(text: str) -> str:
     return "".join(_SHORT.get(c, c) for c in exact(text))
 
 
-def hidden(text: str) -> int:
-    """How many characters of `text` nobody could see, or tell from a blank."""
-    return len(re.findall(_HIDDEN, _mended(text)))
+def hidden(text: str) -> list[str]:
+    """The characters of `text` that nobody could see, or tell from a blank, written out."""
+    return [_written(each) for each in re.findall(_HIDDEN, _mended(text))]
 
 
 def _mended(text: str) -> str:

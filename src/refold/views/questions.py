@@ -207,10 +207,11 @@ def _manned(manner: Manner | None, room: int) -> Iterator[Line]:
 
 
 def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]:
-    unseen = sum(hidden(text) for text in _texts(found))
+    unseen = [each for text in _texts(found) for each in hidden(text)]
     if unseen:
-        many = "1 hidden character is" if unseen == 1 else f"{unseen} hidden characters are"
-        yield from in_words(f"{many} written out like \\u200b.", room, "bad")
+        count = len(unseen)
+        many = "1 hidden character is" if count == 1 else f"{count} hidden characters are"
+        yield from in_words(f"{many} written out like {unseen[0]}.", room, "bad")
     if reason:
         yield from in_words(on_one_line(reason), room, "dim")
 

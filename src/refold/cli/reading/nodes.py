@@ -68,10 +68,13 @@ def add_node(parser: ArgumentParser, name: str = "node") -> None:
 
 def place(found: Namespace, node: str | None = None) -> Place:
     """The session and the names in it. Raises `BadInput` where there is no such session."""
-    first, *rest = (found.node if node is None else node).strip("/").split("/")
+    text = found.node if node is None else node
+    if not text.strip("/") or text.startswith("/"):
+        raise BadInput(f"{text!r} names no session and nothing in one: say root, or an id")
+    first, *rest = text.rstrip("/").split("/")
     home = Home(paths(os.environ).data / "sessions")
-    below = first in (ROOT, LAST, "") or _BELOW.match(first)
-    if below and first not in (ROOT, LAST, ""):
+    below = first in (ROOT, LAST) or _BELOW.match(first)
+    if below and first not in (ROOT, LAST):
         rest = [first, *rest]
     if not below and found.session != LAST:
         raise BadInput(

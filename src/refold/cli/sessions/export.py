@@ -62,7 +62,7 @@ def export(found: Namespace) -> int:
         size = save(path, made.pieces, force=found.force)
         remark(f"{found.output}: {made.told}, {in_bytes(size)}")
     for damage in made.damages:
-        complain(f"not exported: {damage}")
+        complain(f"left out of it: {damage}")
     return 1 if made.damages else 0
 
 

@@ -49,7 +49,7 @@ def _written(about: About, form: str, name: str) -> str:
     path = Path(about.directory) / file
     made = exported(Session(about.id, place, 0.0), Wanted(form))
     size = save(path, _until_stopped(made.pieces), force=not name)
-    lacking = "".join(f"\nnot exported: {damage}" for damage in made.damages)
+    lacking = "".join(f"\nleft out of it: {damage}" for damage in made.damages)
     return f"{path}: {made.told}, {in_bytes(size)}{lacking}"
 
 
