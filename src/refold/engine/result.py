@@ -15,7 +15,8 @@ from refold.tools.contract import Picture, Reply, Tool
 from refold.values.clean import clean
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
-from refold.values.shown import Shown
+from refold.values.shown import Note, Shown
+from refold.values.unseen import marked
 
 STOPPED = "Stopped on the way. Look how far it came."
 
@@ -65,19 +66,30 @@ async def ended(
 
 
 async def _failed(id_: str, words: str, world: World, record: Record) -> Ended:
+    words, unseen = marked(words)
     text, whole = await _fitted(words, world, record)
-    return Ended(id_, "failed", text, whole=whole)
+    return Ended(id_, "failed", text, _told(unseen), whole=whole)
 
 
 async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> Ended:
-    text, whole = await _fitted(reply.text, world, record, all_of_it=reply.whole)
+    words, unseen = marked(reply.text)
+    text, whole = await _fitted(words, world, record, all_of_it=reply.whole)
     seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
     shown = tuple(_short(part, world.longest_result) for part in reply.shown)
+    shown += _told(unseen)
     try:
         pictures = tuple([await _kept(picture, record) for picture in reply.pictures])
     except JournalError as error:  # what was done is done: it must not look undone
         pictures, text = (), f"{text}\n(The picture could not be kept: {error})"
     return Ended(id_, "done", text, shown, seen, whole, reply.control, pictures)
+
+
+def _told(unseen: int) -> tuple[Shown, ...]:
+    """For the person: letters that nobody can see may be there for the model only."""
+    if not unseen:
+        return ()
+    many = "1 character" if unseen == 1 else f"{unseen:,} characters"
+    return (Note(f"{many} that nobody can see, written out for the model"),)
 
 
 async def _kept(picture: Picture, record: Record) -> Image:

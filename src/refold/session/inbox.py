@@ -38,6 +38,7 @@ from refold.values.control import Shorter
 from refold.values.effort import Effort
 from refold.values.messages import Image
 from refold.values.rights import Mode
+from refold.values.unseen import marked
 
 APPROVED = "The plan is approved. Carry it out."
 EDITED = "The plan is approved as I edited it. Carry it out:\n\n{text}"
@@ -78,7 +79,7 @@ class Inbox:
 
     async def ran(self, command: str, told: str) -> bool:
         """What the person ran themselves, and what came of it: told with their next words."""
-        said = Said(told, SHELL, "next", typed=f"!{command}")
+        said = Said(marked(told)[0], SHELL, "next", typed=f"!{command}")
         return await self._record.weigh(lambda view: (said,), kept=True, by=self._by)
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:

@@ -15,6 +15,7 @@ from refold.errors import ToolFailed
 from refold.tools.matching import not_found
 from refold.tools.patches import Hunk
 from refold.tools.texts import Written
+from refold.values.unseen import restored
 
 _NAMED = 10  # places in a sentence
 
@@ -36,6 +37,7 @@ class Hunked(Struct, frozen=True):
 
 def hunked(was: Written, hunks: Sequence[Hunk], name: str) -> Hunked:
     """Do all hunks. Raises `ToolFailed` for one whose place is not clear."""
+    hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
     bare = bool(was.plain) and not was.plain.endswith("\n")
     end = "\r\n" if was.crlf else "\n"
     work = replace(was, text=was.text + end) if bare else was
@@ -79,6 +81,11 @@ def _offsets(lines: Sequence[str]) -> list[int]:
     for line in lines:
         found.append(found[-1] + len(line) + 1)
     return found
+
+
+def _as_in_file(hunk: Hunk, text: str) -> Hunk:
+    rows = tuple((sign, restored(line, text)) for sign, line in hunk.rows)
+    return replace(hunk, rows=rows)
 
 
 def _unended(text: str) -> str:

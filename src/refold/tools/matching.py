@@ -4,10 +4,16 @@ import re
 
 from refold.errors import ToolFailed
 from refold.tools.numbered import piece
+from refold.values.unseen import restored
 
 _NUMBERS = r"(?m)^\d+\t"
 _SHOWN = 30  # lines of the nearest text
 _NAMED = 10  # line numbers in a sentence
+
+
+def as_in_file(words: str, text: str) -> str:
+    """What a model writes of `text`, with line ends and unseen letters as they stand there."""
+    return restored(words.replace("\r\n", "\n"), text)
 
 
 def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:

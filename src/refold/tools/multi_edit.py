@@ -16,7 +16,7 @@ from refold.place.port import Files
 from refold.tools.contract import Reply, tool
 from refold.tools.diffs import change
 from refold.tools.known import changed, current, digest, encoded
-from refold.tools.matching import places
+from refold.tools.matching import as_in_file, places
 from refold.tools.texts import Written, check_sendable, written
 from refold.values.tools import Effect
 
@@ -70,6 +70,6 @@ def _edit(
 
 def _edited(now: Written, edit: Edit, name: str) -> tuple[Written, int]:
     check_sendable(edit.new, "new")
-    old, new = edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n")
+    old, new = as_in_file(edit.old, now.plain), as_in_file(edit.new, now.plain)
     found = places(now.plain, old, new, name, all=edit.all)
     return replace(now, text=now.replaced(found, old, new)), len(found)

@@ -18,10 +18,11 @@ from refold.place.port import Files, Real
 from refold.tools.contract import Reply, Seen, tool
 from refold.tools.diffs import Change, change
 from refold.tools.known import changed, current, digest, encoded
-from refold.tools.matching import places, result
+from refold.tools.matching import as_in_file, places, result
 from refold.tools.texts import Written, check_sendable, written
 from refold.values.shown import Diff, Note
 from refold.values.tools import Effect
+from refold.values.unseen import restored
 
 _NO_TEXT = Change("@@ the file was no text @@", 0, 0)
 
@@ -60,6 +61,7 @@ def _write(path: str, content: str, files: Files, known: Mapping[str, str]) -> R
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
     before = current(real, files, known)
     was = written(before)
+    content = restored(content, was.text) if was else content
     data = _as_before(content, was)
     if data == before:
         return _unchanged(real, name, data)
@@ -79,7 +81,7 @@ def _edit(
     was = written(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
-    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    old, new = as_in_file(old, was.plain), as_in_file(new, was.plain)
     found = places(was.plain, old, new, name, all=all)
     after = was.replaced(found, old, new)
     data = encoded(was, after, name)

@@ -1,14 +1,34 @@
-"""Text without the letters that nobody can see. Pure.
+"""Letters that nobody can see: left out of a text, or written out in it. Pure.
 
 What a person cannot see in a file may be there for the model only: marks that turn the
 writing around, tags, letters of no width, long rows of marks that only choose how a
-letter looks. Showing such letters as signs is the screens' business.
+letter looks. What is told as instructions is told without them (`seen`); in what a tool
+brings they are written out (`marked`), and what a model writes by that becomes them again
+where they stood (`restored`). Showing such letters as signs is the screens' business.
 """
 
 import re
+from collections.abc import Sequence
+from unicodedata import bidirectional, category
 
 # What is neither a letter nor a line end or tab, in text that is ASCII.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_MARK = re.compile("\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7")
+# Nothing else can be meant; most text holds none of it.
+_PERHAPS = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_DIRECTIONS = "\u061c\u200e\u200f"  # beside letters that run from right to left
+_VARIANTS = "\U000e0100", "\U000e01ef"
+# The tags of the flags of England, Scotland and Wales, the only ones that are drawn.
+_FLAGS = tuple(
+    "".join(chr(0xE0000 + ord(letter)) for letter in name) + "\U000e007f"
+    for name in ("gbeng", "gbsct", "gbwls")
+)
+_FLAGGED = frozenset("".join(_FLAGS))
 # Emoji and Persian or Indic words are written with these.
 _JOINERS, _STYLES = "\u200c\u200d", "\ufe0e\ufe0f"
 # They count as letters, and leave at most a gap.
@@ -30,6 +50,73 @@ def seen(text: str) -> str:
                 continue
             letters.append(before)
     return "".join(letters)
+
+
+def marked(text: str) -> tuple[str, int]:
+    """`text` with each letter that nobody could see as \u27e6U+200B\u27e7; and how many those are.
+
+    A row of them stands in one pair of brackets. Emoji, Persian and Indic words, and the marks
+    of direction beside letters that run from right to left stay as they are.
+    """
+    if text.isascii() or not _PERHAPS.search(text):
+        return text, 0
+    letters, row, count, before = list[str](), list[str](), 0, " "
+    for at, letter in enumerate(text):
+        if letter in _FLAGGED and _in_a_flag(text, at):
+            letters.append(letter)
+        elif letter.isascii() or _shows(letter, before, text[at + 1 : at + 2]):
+            if row:
+                letters.append(_written(row))
+                row = []
+            letters.append(letter)
+            before = letter
+        else:
+            row.append(letter)
+            count += 1
+    if row:
+        letters.append(_written(row))
+    return "".join(letters), count
+
+
+def restored(text: str, before: str) -> str:
+    """What a model wrote by `marked`: the letters again, where `before` holds those.
+
+    `before` is the text that the model was shown. What stands there as brackets stays so.
+    """
+
+    def letters(found: "re.Match[str]") -> str:
+        if found[0] in before:
+            return found[0]
+        codes = [int(code[2:], 16) for code in found[1].split(" ")]
+        row = "".join(map(chr, codes)) if max(codes) < 0x110000 else ""
+        return row if row and row in before else found[0]
+
+    return _MARK.sub(letters, text) if "\u27e6" in text else text
+
+
+def _written(row: Sequence[str]) -> str:
+    return f"\u27e6{' '.join(f'U+{ord(letter):04X}' for letter in row)}\u27e7"
+
+
+def _shows(letter: str, before: str, after: str) -> bool:
+    """Can a reader see it, or what it does? `before` is the last letter that could be seen."""
+    if not _PERHAPS.match(letter) or (letter == "\ufe0f" and after == "\u20e3"):
+        return True
+    if letter in _DIRECTIONS:
+        return any(
+            side and bidirectional(side) in ("R", "AL", "AN") for side in (before, after)
+        )
+    if _VARIANTS[0] <= letter <= _VARIANTS[1]:  # of Chinese and Japanese characters
+        return category(before) == "Lo" and before >= "\u3400"
+    return letter in _JOINERS + _STYLES and may_follow(letter, before)
+
+
+def _in_a_flag(text: str, at: int) -> bool:
+    """Is the tag at `at` one of those that make a black flag that of a country?"""
+    start = text.rfind("\U0001f3f4", max(at - 6, 0), at)
+    return start >= 0 and any(
+        text.startswith(flag, start + 1) and at <= start + len(flag) for flag in _FLAGS
+    )
 
 
 def may_follow(letter: str, before: str) -> bool:
