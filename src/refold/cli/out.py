@@ -50,7 +50,9 @@ def remark(words: object) -> None:
     What no screen shows is written out, and no line but the first begins at its left: names
     of files and directories stand in these, and anybody may have given them.
     """
-    report(str(words).replace("\n", "\n  "))
+    first, *more = str(words).split("\n")
+    indented = (each if each.startswith("  ") else f"  {each}" for each in more)
+    report("\n".join((first, *indented)))
 
 
 def report(text: str) -> None:
