@@ -219,3 +219,70 @@ def test_only_one_module_finds_and_starts_programs() -> None:
     ]
 
     assert (found, named) == ([], [])
+
+
+OPENS = {
+    "os": {"open", "rename", "replace", "renames", "link", "symlink", "unlink", "remove", "rmdir",
+        "mkdir", "makedirs", "removedirs", "truncate", "chmod", "chown"},
+    "shutil": {"move", "copy", "copy2", "copyfile", "copytree", "rmtree"},
+}  # fmt: skip
+METHODS = {
+    "read_text", "read_bytes", "write_text", "write_bytes", "symlink_to", "hardlink_to",
+    "unlink", "rmdir", "mkdir",
+}  # fmt: skip
+MAY_OPEN = {
+    "refold/place/": "files of the workspace, beneath its roots, and what is kept of them",
+    "refold/own_files.py": "our own, through no link",
+    "refold/journal/": "the sessions, in our data directory",
+    "refold/logs/": "our log",
+    "refold/config/": "settings and instructions, which a person writes and may link",
+    "refold/provider/": "models, cassettes and lists, in our directories or named by a person",
+    "refold/memory/": "notes, in our data directory, and a prompt of ours",
+    "refold/prompts/": "prompts of ours",
+    "refold/agents/builtin.py": "prompts of ours",
+    "refold/agents/worktree.py": "working trees in our data directory",
+    "refold/hall/remembering.py": "when the notes were looked through",
+    "refold/tools/pictures.py": "a picture that a person names",
+    "refold/rlm/inside/": "runs in the sandbox",
+    "refold/rlm/": "prompts of ours, and what is remembered of questions",
+    "refold/cli/": "what a person names on the command line, and our own",
+    "refold/groups.py": "what the kernel says of processes",
+    "refold/testing/": "for tests",
+    "refold/skills/shipped": "scripts that are run by commands, in the sandbox",
+}
+
+
+def test_only_the_place_opens_or_moves_what_a_model_names() -> None:
+    """By its path, a file can be another one by the time that it is opened."""
+    found = [
+        f"{name(path)}:{node.lineno}"
+        for path in MODULES
+        if not any(part in str(path) for part in MAY_OPEN)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and _opens(node.func)
+    ]
+
+    assert found == []
+
+
+def _opens(called: ast.expr) -> bool:
+    match called:
+        case ast.Name("open"):
+            return True
+        case ast.Attribute(ast.Name(module), attribute) if attribute in OPENS.get(
+            module, ()
+        ):
+            return True
+        case ast.Attribute(_, attribute):
+            return attribute in METHODS
+        case _:
+            return False
+
+
+@pytest.mark.parametrize(
+    "code", ["open(p)", "os.rename(a, b)", "Path(p).read_text()", "shutil.rmtree(p)"]
+)
+def test_what_opens_by_path_is_seen(code: str) -> None:
+    (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)][:1]
+
+    assert _opens(call.func)

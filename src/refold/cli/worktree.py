@@ -20,6 +20,7 @@ from refold.agents.worktree import Tree, Worktrees
 from refold.cli.out import complain
 from refold.cli.standing import here
 from refold.errors import BadInput, ToolFailed
+from refold.place.guards import common_of, pointed_to
 from refold.prompts.repository import root_of
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -128,18 +129,8 @@ def _common(folder: str) -> str:
     """Where the repository of a working tree keeps what all of its trees share; or ""."""
     place = os.path.join(folder, ".git")
     if not os.path.isdir(place):
-        said = _words(place).removeprefix("gitdir: ")
-        place = os.path.join(folder, said) if said else ""
-    shared = _words(os.path.join(place, "commondir")) if place else ""
-    return os.path.realpath(os.path.join(place, shared)) if place else ""
-
-
-def _words(file: str) -> str:
-    try:
-        with open(file, encoding="utf-8", errors="replace") as found:
-            return found.read(4096).strip()
-    except OSError:
-        return ""
+        place = pointed_to(place)
+    return os.path.realpath(common_of(place)) if place else ""
 
 
 def _trusted(inside: str, directory: str) -> bool:

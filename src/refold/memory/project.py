@@ -9,6 +9,8 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
+from refold.place.guards import pointed_to, start_of
+
 NOTES = "memory.md"
 _LONGEST = 40  # letters of a name that a person can read
 
@@ -55,15 +57,11 @@ def profile_in(data: Path) -> Path:
 
 def _main_tree(mark: Path) -> Path | None:
     """The repository that a work tree belongs to, if that one says so too."""
-    try:
-        said = mark.read_text(encoding="utf-8").strip().removeprefix("gitdir:").strip()
-        where = Path(os.path.realpath(mark.parent / said))
-        back = (where / "gitdir").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError, ValueError):
-        return None
+    where = Path(pointed_to(str(mark)))
+    back = start_of(str(where / "gitdir"))
     kept_in = where.parent.parent
     # Anybody can write a file that points at somebody else's repository.
-    ours = os.path.realpath(where / back) == os.path.realpath(mark)
+    ours = back and os.path.realpath(where / back) == os.path.realpath(mark)
     if ours and where.parent.name == "worktrees" and kept_in.name == ".git":
         return kept_in.parent
     return None

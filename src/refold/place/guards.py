@@ -180,7 +180,8 @@ def start_of(path: str) -> str:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return os.fsdecode(file.read(_LONGEST).strip())
+                said = file.read(_LONGEST).strip()
+                return "" if b"\0" in said else os.fsdecode(said)
     except (OSError, ValueError):
         pass
     return ""

@@ -1,0 +1,40 @@
+"""Which project a directory belongs to, also where a stranger wrote what lies in it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from refold.memory.project import project_of
+
+
+def test_a_work_tree_belongs_to_its_repository(tmp_path: Path) -> None:
+    main, tree = tmp_path / "main", tmp_path / "tree"
+    run = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(main))
+    main.mkdir()
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "m"]):
+        subprocess.run([*run, *words], check=True)
+    subprocess.run([*run, "worktree", "add", "-q", str(tree)], check=True)
+
+    assert project_of(tree) == main
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("odd", ["pipe", "nothing", "another repository", "no text"])
+def test_a_pointer_that_nobody_confirms_leads_nowhere(tmp_path: Path, odd: str) -> None:
+    where = tmp_path / "other/.git/worktrees/w"
+    where.mkdir(parents=True)
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/.git").write_text(f"gitdir: {where}")
+    match odd:
+        case "pipe":
+            os.mkfifo(where / "gitdir")
+        case "another repository":
+            (where / "gitdir").write_text(str(tmp_path / "else/.git"))
+        case "no text":
+            (where / "gitdir").write_bytes(b"\xff\x00\xfe")
+        case _:
+            pass
+
+    assert project_of(tmp_path / "ws") == tmp_path / "ws"
