@@ -75,7 +75,7 @@ class Quarantine:
 
     def named(self, name: str) -> Kept:
         """The one of this name, or the only one whose name begins so."""
-        there = self.things()
+        there, name = self.things(), name.rstrip("/")  # as a folder is listed
         found = [each for each in there if each.name == name] or [
             each for each in there if name and each.name.startswith(name)
         ]
