@@ -174,3 +174,115 @@ def test_nothing_of_ours_is_left_when_commands_have_ended(apart: Walled) -> None
 
     assert len(os.listdir("/proc/self/fd")) == before
     assert not [t for t in threading.enumerate() if t.name == "refold-doorkeeper"]
+
+
+def test_an_older_way_into_the_kernel_does_not_connect_a_socket_of_the_newer(
+    apart: Walled,
+) -> None:
+    """The call of 32 bits takes any descriptor, whichever call made it."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("written in the words of another machine")
+    (apart.root / "old.py").write_text("""
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+low = libc.mmap(None, 4096, 7, 0x22 | 0x40, -1, ctypes.c_long(0))  # where 32 bits reach
+code = bytes.fromhex("5389fb89f1b86a010000cd805bc3")  # connect(edi, esi, edx) by int 0x80
+address = b"\\1\\0" + os.fsencode(sys.argv[1]) + b"\\0"
+ctypes.memmove(low, code, len(code)); ctypes.memmove(low + 999, address, len(address))
+asking = socket.socket(socket.AF_UNIX)
+connect = ctypes.CFUNCTYPE(*[ctypes.c_int] * 4)(low)
+print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "refused")
+""")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(apart.root.parent / "first"))
+        server.listen()
+        (apart.root.parent / "first").rename(apart.root.parent / "plain")
+
+        found = apart.run(f"python3 old.py {apart.root.parent / 'plain'}")
+
+    assert (
+        "reached" not in found.text
+    )  # it may have crashed: some kernels know no such call
+
+
+@pytest.mark.parametrize(
+    "made", ["socket(s.AF_UNIX, 3)", "socketpair(s.AF_UNIX, s.SOCK_DGRAM)[0]"]
+)
+def test_nothing_that_is_a_datagram_under_another_name_is_sent(
+    apart: Walled, made: str
+) -> None:
+    goal = apart.root.parent / "log"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(goal))
+        goal = goal.rename(apart.root.parent / "renamed")
+        server.setblocking(False)
+
+        found = apart.run(
+            f"python3 -c \"import socket as s; s.{made}.sendto(b'x', '{goal}')\""
+        )
+
+        with pytest.raises(BlockingIOError):
+            server.recv(9)
+    assert "PermissionError" in found.text
+
+
+def test_the_name_of_a_process_does_not_say_whose_descriptors_are_meant(
+    apart: Walled,
+) -> None:
+    """A name may hold the end of a line; then it could end connections of ours."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as ours,
+    ):
+        given = f"{os.getpid()} {ours.fileno()}"
+        (apart.root / "named.py").write_text("""
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.prctl(15, f"\\rTgid:\\t{sys.argv[1]}".encode(), 0, 0, 0)
+print(libc.connect(int(sys.argv[2]), bytes(16), 16))  # to nothing: it ends a connection
+""")
+        found = apart.run(f"python3 named.py {given}")
+
+        assert ours.send(b"still there") == 11
+    assert found.text == "-1\n"
+
+
+@pytest.mark.parametrize(
+    "asked", ["3, -1, 20", "3, 1 << 62, 20", "-1, 0, 0", "1 << 40, 0, 9"]
+)
+def test_one_who_asks_nonsense_is_answered_and_so_are_others(
+    apart: Walled, asked: str
+) -> None:
+    (apart.root / "odd.py").write_text(f"""
+import ctypes, socket
+made = socket.socket(socket.AF_UNIX)
+numbers = [ctypes.c_long(n) for n in (42, {asked})]
+print(ctypes.CDLL(None).syscall(*numbers))
+server = socket.socket(socket.AF_UNIX); server.bind("here"); server.listen()
+made.connect("here"); print("went on")
+""")
+
+    assert apart.run("timeout 9 python3 odd.py").text == "-1\nwent on\n"
+
+
+@pytest.mark.parametrize("how", ["renamed", "linked", "late"])
+def test_a_socket_of_another_program_in_the_workspace_is_not_reached_either(
+    apart: Walled, how: str
+) -> None:
+    plain, goal = apart.root / "plain", apart.root / how
+    with socket.socket(socket.AF_UNIX) as server:
+
+        def bind() -> None:
+            server.bind(str(plain))
+            server.listen()
+            plain.rename(goal) if how == "renamed" else os.link(plain, goal)
+
+        if how == "late":
+            timer = threading.Timer(0.3, bind)
+            timer.start()
+        else:
+            bind()
+        found = apart.run(f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}")
+
+    assert found.text == "Permission denied\n"

@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
 from threading import BoundedSemaphore, Thread
@@ -33,7 +33,11 @@ _NOTICE = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, machine, where, 
 _ANSWER = struct.Struct("=QqiI")
 _LONGEST = 128  # bytes of an address
 _AT_ONCE = 64  # connections of one command that wait
-_MOUNT = re.compile(r"^mnt_id:\t(\d+)$", re.MULTILINE)
+_MOUNT = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
+# Only a new line ends one: a name that a command chose may hold anything else.
+_LEADER = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
+_BY_FAMILY, _DUMP, _SHOW_FILE = 20, 0x301, 2  # of linux/sock_diag.h
+_LISTENING = 1 << 10
 
 _LOAD, _IS, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
 _NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # where they stand in seccomp_data
@@ -42,18 +46,20 @@ _X32 = 0x40000000
 
 
 class _Machine(Struct, frozen=True):
-    """Numbers of system calls. `foreign` are those of its older kind that make sockets."""
+    """Numbers of system calls. `foreign` are those of its older kind that make or connect
+    sockets: one that was made by the newer kind is connected by the older all the same."""
 
     audit: int
     seccomp: int
     socket: int
     connect: int
+    pair: int
     foreign: tuple[int, ...]
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 317, 41, 42, (102, 359)),
-    "aarch64": _Machine(0xC00000B7, 277, 198, 203, (102, 281)),
+    "x86_64": _Machine(0xC000003E, 317, 41, 42, 53, (102, 359, 360, 362)),
+    "aarch64": _Machine(0xC00000B7, 277, 198, 203, 199, (102, 281, 283, 288)),
 }
 _IO_URING_SETUP = 425  # it connects, too, and nobody is asked
 
@@ -120,8 +126,9 @@ class Doorkeeper:
                 goal = _goal(held, pid, asked, offline=self._offline)
                 self.asked = True
                 fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", name))
-            except OSError as error:
-                self._tell(name, error.errno or errno.EACCES)
+            except (OSError, ValueError) as error:
+                # Whatever it made us read must not end us: then nobody would answer it.
+                self._tell(name, getattr(error, "errno", 0) or errno.EACCES)
                 return
             if fcntl.fcntl(asked.number, fcntl.F_GETFL) & os.O_NONBLOCK:
                 self._tell(name, _connect(asked.number, goal))
@@ -180,9 +187,11 @@ class _Asked(Struct, frozen=True):
 def _asked(held: ExitStack, pid: int, number: int, address: int, length: int) -> _Asked:
     if length > _LONGEST:
         raise OSError(errno.EINVAL, "an address that is too long")
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        leader = next(int(line.split()[1]) for line in file if line.startswith("Tgid:"))
-    process = os.pidfd_open(leader)
+    with open(f"/proc/{pid}/status", "rb") as file:
+        leader = _LEADER.search(file.read())
+    if not leader or address >= 1 << 63:
+        raise OSError(errno.EFAULT, "nothing that is asked for")
+    process = os.pidfd_open(int(leader[1]))
     held.callback(os.close, process)
     ours = _system(_PIDFD_GETFD, process, number, 0)
     held.callback(os.close, ours)
@@ -202,7 +211,8 @@ def _goal(held: ExitStack, pid: int, asked: _Asked, *, offline: bool) -> bytes:
             return asked.address
         raise OSError(errno.ECONNREFUSED, "a socket of another program")
     file = _opened(held, pid, asked.address[2:].partition(b"\0")[0])
-    if not _could_write(pid, file):
+    disk = _disk(pid, file)
+    if disk is None or (offline and _listens_outside(disk, file)):
         raise OSError(errno.EACCES, "a socket of another program")
     return unix + f"/proc/self/fd/{file}".encode() + b"\0"
 
@@ -231,17 +241,62 @@ def _opened(held: ExitStack, pid: int, path: bytes) -> int:
     return found
 
 
-def _could_write(pid: int, file: int) -> bool:
-    with open(f"/proc/self/fdinfo/{file}", encoding="ascii") as about:
+def _disk(pid: int, file: int) -> int | None:
+    """The number of the disk that this file lies on, where the command may write it."""
+    with open(f"/proc/self/fdinfo/{file}", "rb") as about:
         mount = _MOUNT.search(about.read())
     if not mount:
-        return False
-    with open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as mounts:
+        return None
+    with open(f"/proc/{pid}/mountinfo", "rb") as mounts:
         for line in mounts:
-            number, _, _, _, _, options, *_ = line.split(" ")
+            number, _, device, _, _, options, *_ = line.split(b" ")
             if number == mount[1]:
-                return "rw" in options.split(",")
-    return False
+                major, minor = map(int, device.split(b":"))
+                return major << 20 | minor if b"rw" in options.split(b",") else None
+    return None
+
+
+def _listens_outside(disk: int, file: int) -> bool:
+    """Does a program of our own network listen there, whatever the file is called by now?
+
+    Sockets belong to a network even where they are found by a file. See sock_diag(7).
+    """
+    wanted = (os.stat(f"/proc/self/fd/{file}").st_ino & 0xFFFFFFFF, disk)
+    request = struct.pack(
+        "=IHHIIBBHIIIQ", 40, _BY_FAMILY, _DUMP, 1, 0,
+        socket.AF_UNIX, 0, 0, _LISTENING, 0, _SHOW_FILE, 0,
+    )  # fmt: skip
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as asking:  # pyright: ignore[reportAttributeAccessIssue]
+            asking.send(request)
+            while True:
+                for kind, said in _messages(asking.recv(1 << 16)):
+                    if kind != _BY_FAMILY:
+                        return False
+                    if wanted in _files(said):
+                        return True
+    except OSError:  # a kernel that does not tell
+        return False
+
+
+def _messages(said: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(said) >= 16:
+        length, kind = struct.unpack_from("=IH", said)
+        if length < 16:
+            return
+        yield kind, said[16:length]
+        said = said[length + 3 & ~3 :]
+
+
+def _files(said: bytes) -> Iterator[tuple[int, int]]:
+    said = said[16:]
+    while len(said) >= 4:
+        length, kind = struct.unpack_from("=HH", said)
+        if length < 4:
+            return
+        if kind == 1:
+            yield struct.unpack_from("=II", said, 4)
+        said = said[length + 3 & ~3 :]
 
 
 def _connect(number: int, address: bytes) -> int:
@@ -296,6 +351,7 @@ def _lines(machine: _Machine) -> list[tuple[int, int, int, int]]:
         absent,
         (_IS, 0, 1, machine.connect),
         asked,
+        (_IS, 2, 0, machine.pair),
         (_IS, 1, 0, machine.socket),
         allowed,
         (_LOAD, 0, 0, _FIRST),
@@ -303,10 +359,11 @@ def _lines(machine: _Machine) -> list[tuple[int, int, int, int]]:
         denied,
         (_IS, 1, 0, socket.AF_UNIX),
         allowed,
-        # One that sends without a connection could send anywhere.
+        # One that sends without a connection could send anywhere, also one of a pair.
         (_LOAD, 0, 0, _SECOND),
         (_AND, 0, 0, 0xF),
-        (_IS, 0, 1, socket.SOCK_DGRAM),
+        (_IS, 2, 0, socket.SOCK_STREAM),
+        (_IS, 1, 0, socket.SOCK_SEQPACKET),
         denied,
         allowed,
     ]
