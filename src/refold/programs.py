@@ -25,6 +25,7 @@ from refold.values.below import below
 SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 _MOST_LINKS = 40  # as the kernel counts
 _OF_PEOPLE = 1000  # the first number that systems give to the groups of people
+_OF_LIBRARIES = ("LD_", "DYLD_")
 _LONGEST = 120  # seconds that a bounded program may compute
 
 Late = subprocess.TimeoutExpired
@@ -126,6 +127,14 @@ class Start(TypedDict, total=False):
     start_new_session: bool
     process_group: int
     pass_fds: Sequence[int]
+
+
+def plain(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what makes the system load libraries from elsewhere.
+
+    A workspace may stand there as well, or nothing: that is the directory one is started in.
+    """
+    return {n: value for n, value in environ.items() if not n.startswith(_OF_LIBRARIES)}
 
 
 def start(argv: Sequence[str], **how: Unpack[Start]) -> "subprocess.Popen[bytes]":

@@ -70,9 +70,10 @@ def names(guards: Guards, root: Path) -> list[str]:
 def test_guarded_paths_are_found_anew_each_time(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "a/b")], check=True)
     (tmp_path / "node_modules/x/.vscode").mkdir(parents=True)
-    (tmp_path / "py/lib").mkdir(parents=True)
+    packages = tmp_path / "py/lib/python3/site-packages"
+    (packages / "x").mkdir(parents=True)
     (tmp_path / "py/pyvenv.cfg").touch()
-    (tmp_path / "py/lib/.env").touch()
+    (packages / "x/.env").touch()
     guards = Guards([str(tmp_path)])
     inside = ["a/b/.git/config", "a/b/.git/hooks"]
 

@@ -100,9 +100,9 @@ class _Mounted(Struct, frozen=True):
 def _mounted(pid: int) -> dict[str, _Mounted]:
     """By where it is mounted; of several in one place the last."""
     found = dict[str, _Mounted]()
-    with open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            _, _, device, inside, path, options, *_ = line.split(" ")
+    with open(f"/proc/{pid}/mountinfo", "rb") as file:
+        for line in file:  # only a new line ends one: a name may hold anything else
+            _, _, device, inside, path, options, *_ = os.fsdecode(line).split(" ")
             writable = "rw" in options.split(",")
             found[_plain(path)] = _Mounted(device, _plain(inside), writable)
     return found
@@ -168,11 +168,11 @@ def _mounts(walls: Walls) -> Iterator[_Mount]:
         if path not in walls.roots:
             yield _depth(path), 1, "--bind-try", path, path
     unread = frozenset((*walls.unread, *walls.denied))
-    shut = [path for path in walls.shut if not _is_in(path, unread)]
+    shut = [path for path in walls.shut if not _is_in(path, unread)][:_MOST_GUARDS]
     still = _still(walls, unread.union(shut, walls.covered, ELSEWHERE))
     for path in (*_pins(shut, walls)[:_MOST_GUARDS], *_pins(still, walls)[:_MOST_GUARDS]):
         yield _depth(path), _PIN, "--bind-try", path, path
-    for path in shut[:_MOST_GUARDS]:
+    for path in shut:
         yield _depth(path), _SHUT, "--ro-bind-try", path, path
     for path, ours in walls.instead:
         yield _depth(path), _COVER, "--ro-bind", ours, path
@@ -244,7 +244,7 @@ def _pins(shut: Sequence[str], walls: Walls) -> list[str]:
         while above not in walls.open and above != "/":
             found[above] = None
             above = os.path.dirname(above)
-    return sorted(found, key=_depth)
+    return list(found)
 
 
 def _visible(path: str, covered: Set[str], shown: Set[str]) -> bool:

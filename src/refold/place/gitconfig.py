@@ -27,8 +27,13 @@ _OF_DIFF = {
     "interhunkcontext", "mnemonicprefix", "noprefix", "relative", "renamelimit", "renames",
     "statgraphwidth", "submodule", "wordregex",
 }  # fmt: skip
-_OF_REMOTES = re.compile(r"\.(?:receivepack|uploadpack|vcs|update)$")
-_EXT = re.compile(r"=\s*\"?\s*(?:ext|[\w+.-]*)::", re.IGNORECASE)
+# Programs of the other side, and ways to merge: their names may be paths.
+_OF_REMOTES = {
+    "mergeoptions", "octopus", "receivepack", "twohead", "update", "uploadpack", "vcs",
+}  # fmt: skip
+_EXT = re.compile(r"=\s*[\w+.-]*::")
+_SECTION = re.compile(r'\[([A-Za-z][A-Za-z0-9-]*)([ \t]+"[^"\\]*")?\]')
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _LONGEST = 256 * 1024  # bytes
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -55,9 +60,9 @@ def _text(config: str) -> str | None:
         found = os.lstat(config)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST:
             return None
-        with open(
-            os.open(config, _PLAIN), encoding="utf-8", errors="surrogateescape"
-        ) as file:
+        opened = os.open(config, _PLAIN)
+        # What is no UTF-8 becomes what cannot be printed; and git ends no line at "\r".
+        with open(opened, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return file.read(_LONGEST + 1)
     except OSError:
         return None
@@ -66,11 +71,13 @@ def _text(config: str) -> str | None:
 def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[str, bool]]:
     """Each line that says something, and whether it is known to run nothing.
 
-    A line that goes on in the next is not known, and then nor is what it goes on in.
+    A line that goes on in the next is not known, and then nor is what it goes on in. Nor is
+    one that holds what cannot be printed: git ends lines in one way only, and we must not
+    see a comment where git sees more.
     """
     section, goes_on = "", False
-    for line in (line.strip() for line in text.splitlines()):
-        if goes_on:
+    for line in (line.strip(" \t\r") for line in text.split("\n")):
+        if goes_on or not line.replace("\t", " ").isprintable():
             goes_on = line.endswith("\\")
             yield line, False
         elif not line or line[0] in "#;":
@@ -85,19 +92,19 @@ def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[s
 
 def _section(line: str, *, more: bool) -> tuple[str, bool]:
     """Its name, "" where it is not known, and whether the line says no more than that."""
-    named, _, rest = line[1:].partition("]")
-    words = named.split(maxsplit=1)
-    name = words[0].lower() if words else ""
+    found = _SECTION.fullmatch(line)
+    name = found[1].lower() if found else ""
     known = {*_SECTIONS, "core", *((*_OF_DISPLAY, "diff") if more else ())}
     # A driver of diffs has a name, and may have a program.
-    if rest.strip() or name not in known or (name == "diff" and len(words) > 1):
+    if not found or name not in known or (name == "diff" and found[2]):
         return "", False
     return name, True
 
 
 def _runs_nothing(section: str, line: str, core: set[str]) -> bool:
     name = line.partition("=")[0].strip().lower()
-    if not section or _EXT.search(line):
+    bare = line.replace('"', "").replace("\\", "")
+    if not section or not _NAME.fullmatch(name) or _EXT.search(bare):
         return False
     if section == "core":
         return name in core
@@ -105,4 +112,4 @@ def _runs_nothing(section: str, line: str, core: set[str]) -> bool:
         return name not in ("showsignature", "pager")
     if section == "diff":
         return name in _OF_DIFF
-    return not _OF_REMOTES.search(f".{name}")
+    return name not in _OF_REMOTES

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 
 from msgspec import Struct
@@ -24,19 +24,21 @@ _PACKAGES = {
     ".ruff_cache",
 }  # fmt: skip
 _IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
-_POINTER = "gitdir:"
+_POINTER = "gitdir: "
 _LONGEST = 4096  # bytes of a file that only points somewhere
 
 
 class Found(Struct, frozen=True):
     """Guarded paths that exist. `links` of them are links, with what they say.
 
-    `repositories` has, of each guarded path inside one, its directory.
+    `repositories` has, of each guarded path inside one, its directory. `ages` says in which
+    order they came up, since we look.
     """
 
     paths: frozenset[str] = frozenset()
     links: dict[str, str] = {}
     repositories: dict[str, str] = {}
+    ages: dict[str, int] = {}
 
     def only(self, paths: Set[str]) -> "Found":
         """The same, without what came up since `paths` was found."""
@@ -44,7 +46,12 @@ class Found(Struct, frozen=True):
             self.paths & paths,
             {path: said for path, said in self.links.items() if path in paths},
             self.repositories,
+            self.ages,
         )
+
+    def oldest_first(self, paths: Iterable[str]) -> list[str]:
+        """And the nearest of them: more than some cannot be held."""
+        return sorted(paths, key=lambda p: (self.ages.get(p, 0), p.count("/"), p))
 
     @property
     def keys(self) -> frozenset[str]:
@@ -58,6 +65,7 @@ class Guards:
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(roots)
         self._known: Mapping[str, _Directory] = {}
+        self._ages, self._looks = dict[str, int](), 0
 
     def found(self) -> Found:
         paths, repositories = set[str](), dict[str, str]()
@@ -68,24 +76,28 @@ class Guards:
                     inside = _guarded_inside(directory)
                     paths.update(inside)
                     repositories |= dict.fromkeys(inside, directory)
-        links = {path: os.readlink(path) for path in paths if os.path.islink(path)}
+        links = dict(_links(paths))
         # The directory of a repository is written by git all the time.
         shut = {
             p for p in paths if not (_is_git(p) and os.path.isdir(p) and p not in links)
         }
-        return Found(frozenset(shut), links, repositories)
+        known, self._looks = self._ages, self._looks + 1
+        self._ages = {path: known.get(path, self._looks) for path in paths}
+        return Found(frozenset(shut), links, repositories, self._ages)
 
     def _named(self) -> Iterator[str]:
         # Several commands may be about to begin, each in a thread.
         before, now = self._known, dict[str, _Directory]()
-        waiting = deque((root, root) for root in self._roots)
-        while waiting and len(now) < _MOST:
-            path, root = waiting.popleft()
+        waiting, new = deque((root, root) for root in self._roots), deque[tuple[str, str]]()
+        while (waiting or new) and len(now) < _MOST:
+            path, root = (waiting or new).popleft()
             if path in now or (here := _look(path, root, before.get(path))) is None:
                 continue
             now[path] = here
             yield from here.guarded
-            waiting.extend((below, root) for below in here.below)
+            # A command must not hide what was known behind thousands of new ones.
+            for below in here.below:
+                (new if before and below not in before else waiting).append((below, root))
         self._known = now
 
 
@@ -113,8 +125,7 @@ def _directory(
 ) -> _Directory:
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     shut = {e.name for e in entries if guarded((*above[-2:], e.name))}
-    packages = any(entry.name == "pyvenv.cfg" for entry in entries)
-    below = () if packages else tuple(
+    below = tuple(
         entry.path
         for entry in entries
         if entry.name not in shut
@@ -173,15 +184,15 @@ def _is_repository(directory: str) -> bool:
 
 
 def start_of(path: str) -> str:
-    """The beginning of a small regular file, stripped; "" where there is none.
+    """The beginning of a small regular file, as git reads one; "" where there is none.
 
-    A pipe is not waited for.
+    Git leaves out the ends of lines at its end, and no blanks. A pipe is not waited for.
     """
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                said = file.read(_LONGEST).strip()
-                return "" if b"\0" in said else os.fsdecode(said)
+                said = file.read(_LONGEST).rstrip(b"\r\n")
+                return os.fsdecode(said.partition(b"\0")[0])
     except (OSError, ValueError):
         pass
     return ""
@@ -196,7 +207,7 @@ def pointed_to(path: str) -> str:
     said = start_of(path)
     if not said.startswith(_POINTER):
         return ""
-    named = said.removeprefix(_POINTER).strip()
+    named = said.removeprefix(_POINTER)
     return os.path.realpath(os.path.join(os.path.dirname(path), named))
 
 
@@ -224,6 +235,12 @@ def _children(directory: str, name: str) -> list[str]:
 def _guarded_inside(directory: str) -> list[str]:
     paths = (os.path.join(directory, name) for name in _IN_REPOSITORY)
     return [path for path in paths if os.path.lexists(path)]
+
+
+def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        with suppress(OSError):  # none, or gone
+            yield path, os.readlink(path)
 
 
 def _is_git(path: str) -> bool:

@@ -27,6 +27,7 @@ from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
 from refold.place.walls import Layout, Room, Walls, Wish, nothing, without
 from refold.programs import Programs
+from refold.values.below import below
 from refold.values.confines import Confines
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
@@ -72,6 +73,7 @@ class Sandbox:
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
         self._writers, self._settled = 0, Found()
+        self._gone = set[str]()  # while any command writes
         self._tried: tuple[Kind, str] | None = None
         self._trying = Lock()
 
@@ -107,12 +109,31 @@ class Sandbox:
         """
         if self.kind in ("none", "off"):
             return Held()
+        writes = confines.writes and self.wish.profile == "workspace"
         with self._lock:
             self._opened.update(confines.opened)
             bubblewrap.prepare(self._private)
-        before = self._guards.found()
+            before = self._guards.found()
+            still = self._begin(before, writes=writes)
+        try:
+            return self._built(cwd, confines, status, given, unread, (before, still))
+        except BaseException:
+            with self._lock:
+                self._writers -= writes
+            raise
+
+    def _built(
+        self,
+        cwd: str,
+        confines: Confines,
+        status: int,
+        given: Given,
+        unread: Callable[[], Sequence[str]],
+        found: tuple[Found, Found],
+    ) -> Held:
+        """`found`: what is guarded, and what of that can be mounted without a race."""
+        before, still = found
         writes = confines.writes and self.wish.profile == "workspace"
-        still = self._begin(before, writes=writes)
         room = Room(self._private, cwd, self._keeps_doors, given.own_tmp)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         denied = tuple(path for path in named if os.path.exists(path))
@@ -139,11 +160,10 @@ class Sandbox:
         since are not mounted for others; whoever made them can write them anyway, and they
         are taken away in the end.
         """
-        with self._lock:
-            if not self._writers:
-                self._settled = found
-            self._writers += writes
-            return found.only(self._settled.paths)
+        if not self._writers:
+            self._settled = found
+        self._writers += writes
+        return found.only(self._settled.paths)
 
     def close(self) -> None:
         if "_private" in self.__dict__:
@@ -234,11 +254,23 @@ class Sandbox:
         return places
 
     def _afterwards(self, before: Found) -> list[tuple[str, str]]:
-        with self._lock:
-            self._writers -= 1
-            opened = frozenset(self._opened)
         roots = (*self.wish.roots, *self._layout.repositories)
-        return take_away(before, self._guards.found(), roots, opened, self.wish.quarantine)
+        with self._lock:
+            # What another made, and was taken away since, this one may have made anew.
+            known = before.only({
+                path
+                for path in before.paths
+                if not any(below(gone, path) for gone in self._gone)
+            })  # fmt: skip
+            try:
+                after, opened = self._guards.found(), frozenset(self._opened)
+                moved = take_away(known, after, roots, opened, self.wish.quarantine)
+            finally:
+                self._writers -= 1
+            self._gone.update(path for path, _ in moved)
+            if not self._writers:
+                self._gone.clear()
+        return moved
 
 
 _DEVICES = (
@@ -276,7 +308,8 @@ def _why_not(bwrap: str) -> str:
     trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
     try:
-        done = programs.run([*trial, "--", "/bin/bash", "-c", "exit 0"], _PATIENCE)
+        words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
+        done = programs.run(words, _PATIENCE, cwd="/", env=programs.plain(os.environ))
     except (OSError, programs.Late) as error:
         return f"bubblewrap does not start ({error})"
     if done.returncode == 0:

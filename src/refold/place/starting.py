@@ -7,6 +7,7 @@ started here.
 import os
 import re
 import select
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping
@@ -81,7 +82,16 @@ def shell(
     ready, go = gate
     waiting = _FIRST_OF_ALL.replace("{ready}", str(ready)).replace("{go}", str(go))
     body = waiting if held.own_space else _ALONE
-    return (*_BASH, first + body, "bash", order.command)
+    return (*_BASH, first + _libraries(order, held) + body, "bash", order.command)
+
+
+def _libraries(order: Order, held: Held) -> str:
+    """Where a command finds libraries is not where bubblewrap does: the workspace, maybe."""
+    if not held.own_space:
+        return ""
+    left = order.environ.keys() - programs.plain(order.environ).keys()
+    words = (f"{name}={shlex.quote(order.environ[name])}" for name in sorted(left))
+    return "".join(f"export {word}; " for word in words)
 
 
 def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Call:
@@ -93,6 +103,7 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
     news, told = ends
     reading = writing = -1
     gate = [-1, -1, -1, -1]  # ready: ours, its; go: its, ours
+    environ = programs.plain(order.environ) if held.own_space else order.environ
     try:
         reading, writing = pipe()
         if held.own_space:
@@ -100,7 +111,7 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
         process = programs.start(
             (*held.words, *shell(order, held, limits, mark.queues, (gate[1], gate[2]))),
             cwd="/" if held.own_space else order.cwd,
-            env={**order.environ, **held.environ, NAME: mark.token},
+            env={**environ, **held.environ, NAME: mark.token},
             stdin=subprocess.DEVNULL if order.given.stdin is None else order.given.stdin,
             stdout=writing,
             stderr=writing,

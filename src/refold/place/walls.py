@@ -137,7 +137,9 @@ class Layout:
             open=(*wish.roots, *more) if writes else (),
             shut=tuple(
                 path
-                for path in sorted(_still_shut(found.paths, confines.opened, found.links))
+                for path in found.oldest_first(
+                    _still_shut(found.paths, confines.opened, found.links)
+                )
                 if writes and any(below(path, one) for one in (*wish.roots, *more))
             ),
             network=network,

@@ -99,7 +99,7 @@ def _by_ripgrep(program: str, where: str) -> Iterator[str]:
     with programs.start(
         [program, *options, "--files", "--null"], cwd=where,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        start_new_session=True, env=programs.plain(os.environ),
     ) as running:  # fmt: skip
         assert running.stdout is not None  # it is a pipe
         reading, rest = running.stdout.fileno(), b""

@@ -1,0 +1,190 @@
+"""Ways round what is guarded that attackers found: each must stay shut."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.commands import ShellCommands
+from refold.place.gitconfig import harmless, plain
+from refold.values.confines import Confines
+from tests.place.walled import Walled, needs_bubblewrap, walled
+
+WRITING = Confines(writes=True)
+RUNS = '[filter "f"]\n\tclean = "echo RAN >&2; cat"\n'
+REPOSITORY = "s/u/b"
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Walled]:
+    needs_bubblewrap()
+    with walled(tmp_path / "ws") as place:
+        yield place
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
+def filtered(root: Path) -> None:
+    """A repository with a changed file that goes through a filter."""
+    git(root, "init", "-q")
+    (root / "a").write_text("before")
+    git(root, "add", "a")
+    (root / "a").write_text("after")
+    (root / ".gitattributes").write_text("* filter=f\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '[remote "x]\f# "] {}',  # git: a name with all that in it, then another section
+        '[remote "x]\r# "] {}',
+        '[remote "x]\u2028# "] {}',
+        '[remote "x]\x85# "] {}',
+        "[core] {}",
+        "[core]{}",
+        "[user]\n\tname = x \\\n[user]\n\temail = y \\\n# z\n{}",
+        "\ufeff{}",
+    ],
+)
+def test_a_setting_that_is_hidden_from_us_is_not_shown_to_git(
+    ws: Walled, line: str
+) -> None:
+    filtered(ws.root)
+    config = ws.root / ".git/config"
+    hidden = line.format(RUNS.replace("\n\t", " ") if "{}" in line[-3:] else RUNS)
+    config.write_bytes(config.read_bytes() + hidden.encode())
+
+    found = ws.run("git diff; git status", writes=False)
+
+    assert "RAN" not in found.text
+    assert "after" in found.text
+    assert not harmless(str(config))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[remote "o"]\n\turl = e"xt":":sh -c x',
+        '[remote "o"]\n\turl = "ext::sh -c x"',
+        '[submodule "s"]\n\tupdate = !x',
+        "[pull]\n\ttwohead = ../../x",
+        '[branch "b"]\n\tmergeoptions = -s ../../x',
+        '[core "x]\n',
+        "[core\n\tbare = true",
+        "[core]\n\tbare\f = true",
+        '[diff "x"]\n\tcommand = x',
+    ],
+)
+def test_a_setting_by_which_something_runs_is_known_however_it_is_written(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "config").write_text(text)
+
+    assert not harmless(str(tmp_path / "config"))
+    assert plain(str(tmp_path / "config")) is not None
+
+
+@pytest.mark.parametrize("end", [" ", "\t", " \r\n", "\0", "\0x"])
+def test_the_repository_that_a_file_names_is_the_one_that_git_takes(
+    ws: Walled, end: str
+) -> None:
+    """Blanks belong to the name, and what comes after a zero does not."""
+    name = "evil" + end.partition("\0")[0].rstrip("\r\n")
+    filtered(ws.root)
+    (ws.root / ".git").rename(ws.root / name)
+    with (ws.root / name / "config").open("a") as file:
+        file.write(RUNS)
+    (ws.root / ".git").write_text(f"gitdir: evil{end}", newline="")
+
+    assert "RAN" not in ws.run("git diff; git status", writes=False).text
+    ws.run(f"touch '{name}/hooks/pre-commit'; echo '[x]' >> '{name}/config'")
+    assert not (ws.root / name / "hooks/pre-commit").exists()
+    assert "[x]" not in (ws.root / name / "config").read_text()
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", "a b\\040", "ü\udcff", "\u2028", "a\tb"])
+def test_odd_names_are_guarded_as_all_others(ws: Walled, name: str) -> None:
+    guard = ws.root / name / ".vscode/tasks.json"
+    guard.parent.mkdir(parents=True)
+    guard.write_text("as it was")
+
+    found = ws.run("for f in */.vscode/tasks.json; do echo x > $f; done; echo went on")
+
+    assert "went on" in found.text
+    assert guard.read_text() == "as it was"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "touch pyvenv.cfg s/pyvenv.cfg",
+        "mkdir {1..2100}",
+        "for n in {1..210}; do git init -q '!'$n; done",
+        "git init -q x; for n in {1..210}; do mkdir -p s/u/$n; cp -r x/.git s/u/$n; done",
+    ],
+)
+def test_what_a_command_makes_does_not_hide_a_guard_from_the_next(
+    ws: Walled, first: str
+) -> None:
+    repository = ws.root / REPOSITORY
+    repository.mkdir(parents=True)
+    git(repository, "init", "-q")
+    ws.run("true")
+
+    ws.run(first)
+    ws.run(f"touch {REPOSITORY}/.git/hooks/x; mv s elsewhere")
+
+    assert (repository / ".git/config").exists()
+    assert not (repository / ".git/hooks/x").exists()
+
+
+def test_what_another_made_is_taken_away_from_whoever_makes_it_again(ws: Walled) -> None:
+    async def use() -> None:
+        async def run(line: str) -> None:
+            await ws.commands.run(line, cwd=str(ws.root), seconds=20, confines=WRITING)
+
+        async with anyio.create_task_group() as group:
+            made = "until [ -e begun ]; do sleep 0.01; done; sleep 0.2"
+            group.start_soon(run, f"mkdir .vscode; touch made; {made}")
+            while not (ws.root / "made").exists():
+                await anyio.sleep(0.01)
+            again = "while [ -e .vscode ]; do sleep 0.01; done; mkdir .vscode"
+            group.start_soon(run, f"touch begun; {again}; touch .vscode/tasks.json")
+
+    anyio.run(use)
+
+    assert not (ws.root / ".vscode").exists()
+
+
+def test_a_command_that_could_not_be_built_counts_no_longer(
+    ws: Walled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws.run("true")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(ws.sandbox), "_bwrap", "")
+        with pytest.raises(ToolFailed):
+            ws.run("true")
+    (ws.root / ".env").write_text("as it was")
+
+    ws.run("echo x > .env")
+
+    assert (ws.root / ".env").read_text() == "as it was"
+
+
+def test_no_library_of_the_workspace_is_loaded_outside(
+    ws: Walled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be loaded fails loudly."""
+    for name in ("libcap.so.2", "libselinux.so.1", "libpcre2-8.so.0"):
+        (ws.root / name).write_text("no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(ws.root))
+    ws.commands = ShellCommands(os.environ, ws.sandbox)
+
+    assert ws.sandbox.kind == "bubblewrap"
+    assert ws.run("echo $LD_LIBRARY_PATH").text == f"{ws.root}\n"
