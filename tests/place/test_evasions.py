@@ -162,6 +162,14 @@ def test_what_another_made_is_taken_away_from_whoever_makes_it_again(ws: Walled)
     assert not (ws.root / ".vscode").exists()
 
 
+def test_what_was_opened_for_one_command_is_not_for_the_next(ws: Walled) -> None:
+    ws.run("true", opened=(ws.root / ".git/config",))
+
+    ws.run("git init -q; git config core.fsmonitor x")
+
+    assert not (ws.root / ".git/config").exists()
+
+
 def test_a_command_that_could_not_be_built_counts_no_longer(
     ws: Walled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,3 +196,21 @@ def test_no_library_of_the_workspace_is_loaded_outside(
 
     assert ws.sandbox.kind == "bubblewrap"
     assert ws.run("echo $LD_LIBRARY_PATH").text == f"{ws.root}\n"
+
+
+def test_a_link_of_a_denied_name_holds_up_no_command(tmp_path: Path) -> None:
+    """Each of them failed: what was to be covered was not found where it should be."""
+    needs_bubblewrap()
+    (tmp_path / "out").mkdir()
+    root = tmp_path / "ws"
+    links = {"a": "file", "b": str(tmp_path / "out"), "c": "/usr", "d": "nowhere", "e": "."}
+    with walled(root, unread=lambda: [str(root / n) for n in ("file", *links)]) as place:
+        (root / "file").write_text("a secret")
+        for name, goal in links.items():
+            (root / name).symlink_to(goal)
+
+        found = place.run("cat file a; mv file other; echo went on")
+
+    assert "secret" not in found.text
+    assert "went on" in found.text
+    assert (root / "file").exists()

@@ -73,7 +73,7 @@ class Sandbox:
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
         self._writers, self._settled = 0, Found()
-        self._gone = set[str]()  # while any command writes
+        self._gone = set[str]()  # while any command writes, like what is opened
         self._tried: tuple[Kind, str] | None = None
         self._trying = Lock()
 
@@ -111,7 +111,7 @@ class Sandbox:
             return Held()
         writes = confines.writes and self.wish.profile == "workspace"
         with self._lock:
-            self._opened.update(confines.opened)
+            self._opened.update(confines.opened if writes else ())
             bubblewrap.prepare(self._private)
             before = self._guards.found()
             still = self._begin(before, writes=writes)
@@ -136,7 +136,8 @@ class Sandbox:
         writes = confines.writes and self.wish.profile == "workspace"
         room = Room(self._private, cwd, self._keeps_doors, given.own_tmp)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
-        denied = tuple(path for path in named if os.path.exists(path))
+        # What a link leads to is denied by its own name, or is not: nothing covers a link.
+        denied = tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
         walls = without(denied, self._layout.walls(room, confines, still, given.seen))
         walled = self.kind == "bubblewrap"
         return Held(
@@ -269,7 +270,9 @@ class Sandbox:
                 self._writers -= 1
             self._gone.update(path for path, _ in moved)
             if not self._writers:
+                # What a person saw named for one command is not opened for the next.
                 self._gone.clear()
+                self._opened.clear()
         return moved
 
 
