@@ -286,3 +286,14 @@ def test_a_socket_of_another_program_in_the_workspace_is_not_reached_either(
         found = apart.run(f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}")
 
     assert found.text == "Permission denied\n"
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_keys_that_the_kernel_keeps_are_neither_read_nor_left(
+    apart: Walled, *, writes: bool
+) -> None:
+    add, search = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+    look = f"import ctypes as c; l=c.CDLL(None); print(l.syscall({add}, b'user', b'refold-test',"
+    look += f" b'x', 1, -4), l.syscall({search}, 10, -4, b'user', b'refold-test', 0))"
+
+    assert apart.run(f'python3 -c "{look}"', writes=writes).text == "-1 -1\n"

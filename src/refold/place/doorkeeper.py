@@ -47,19 +47,25 @@ _X32 = 0x40000000
 
 class _Machine(Struct, frozen=True):
     """Numbers of system calls. `foreign` are those of its older kind that make or connect
-    sockets: one that was made by the newer kind is connected by the older all the same."""
+    sockets, as one that the newer kind made is connected by the older, and those of `keys`:
+    the kernel keeps some for each person, and no sandbox has its own."""
 
     audit: int
     seccomp: int
     socket: int
     connect: int
     pair: int
+    keys: tuple[int, ...]
     foreign: tuple[int, ...]
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 317, 41, 42, 53, (102, 359, 360, 362)),
-    "aarch64": _Machine(0xC00000B7, 277, 198, 203, 199, (102, 281, 283, 288)),
+    "x86_64": _Machine(
+        0xC000003E, 317, 41, 42, 53, (248, 249, 250), (102, 286, 287, 288, 359, 360, 362)
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, 277, 198, 203, 199, (217, 218, 219), (102, 281, 283, 288, 309, 310, 311)
+    ),
 }
 _IO_URING_SETUP = 425  # it connects, too, and nobody is asked
 
@@ -338,17 +344,15 @@ def _lines(machine: _Machine) -> list[tuple[int, int, int, int]]:
     """The filter. A jump skips so many lines if equal, so many if not."""
     asked, denied = (_RETURN, 0, 0, _ASK), (_RETURN, 0, 0, _FAIL | errno.EPERM)
     absent, allowed = (_RETURN, 0, 0, _FAIL | errno.ENOSYS), (_RETURN, 0, 0, _ALLOW)
-    foreign = [
-        line
-        for number in machine.foreign
-        for line in ((_IS, 0, 1, number), denied)
-    ]  # fmt: skip
+    foreign = [x for number in machine.foreign for x in ((_IS, 0, 1, number), denied)]
+    keys = [x for number in machine.keys for x in ((_IS, 0, 1, number), denied)]
     own = [
         (_LOAD, 0, 0, _NUMBER),
         (0x35, 0, 1, _X32),
         absent,
         (_IS, 0, 1, _IO_URING_SETUP),
         absent,
+        *keys,
         (_IS, 0, 1, machine.connect),
         asked,
         (_IS, 2, 0, machine.pair),

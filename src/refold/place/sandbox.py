@@ -268,7 +268,7 @@ class Sandbox:
                 moved = take_away(known, after, roots, opened, self.wish.quarantine)
             finally:
                 self._writers -= 1
-            self._gone.update(path for path, _ in moved)
+            self._gone.update(path for path, _ in moved if path not in known.links)
             if not self._writers:
                 # What a person saw named for one command is not opened for the next.
                 self._gone.clear()
