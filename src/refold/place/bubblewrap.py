@@ -8,7 +8,8 @@ What is to be covered, opened and shut is the sandbox's knowledge. See bwrap(1).
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
@@ -56,7 +57,12 @@ def arguments(walls: Walls, bwrap: str, status: int) -> list[str]:
     return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
 
 
-def misplaced(walls: Walls, first: int) -> str:
+def comparison(walls: Walls) -> Callable[[int], str]:
+    """`misplaced` for these walls: all that can be done before they stand is done now."""
+    return partial(misplaced, walls, tuple(_mounts(walls)))
+
+
+def misplaced(walls: Walls, meant: Sequence[_Mount], first: int) -> str:
     """What of the walls does not stand where it should; "" if all does.
 
     bubblewrap mounts by path, and another program may have put a link in the way since the
@@ -71,7 +77,7 @@ def misplaced(walls: Walls, first: int) -> str:
         return _MOVED
     free = {"/tmp", "/var/tmp", "/run", *walls.open, *walls.covered}
     covers = {*walls.covered, *walls.hidden, *walls.unread, *walls.denied}
-    for _, turn, word, *rest in _mounts(walls):
+    for _, turn, word, *rest in meant:
         path = rest[-1]
         if word in ("--bind", "--bind-try"):
             free.add(path)

@@ -112,11 +112,11 @@ class Sandbox:
         writes = confines.writes and self.wish.profile == "workspace"
         with self._lock:
             self._opened.update(confines.opened if writes else ())
-            bubblewrap.prepare(self._private)
+            room = Room(self._private, cwd, self._keeps_doors, given.own_tmp)
             before = self._guards.found()
             still = self._begin(before, writes=writes)
         try:
-            return self._built(cwd, confines, status, given, unread, (before, still))
+            return self._built(room, confines, status, given, unread, (before, still))
         except BaseException:
             with self._lock:
                 self._writers -= writes
@@ -124,7 +124,7 @@ class Sandbox:
 
     def _built(
         self,
-        cwd: str,
+        room: Room,
         confines: Confines,
         status: int,
         given: Given,
@@ -134,7 +134,6 @@ class Sandbox:
         """`found`: what is guarded, and what of that can be mounted without a race."""
         before, still = found
         writes = confines.writes and self.wish.profile == "workspace"
-        room = Room(self._private, cwd, self._keeps_doors, given.own_tmp)
         named = dict.fromkeys((*self.wish.unread(), *unread()))
         # What a link leads to is denied by its own name, or is not: nothing covers a link.
         denied = tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
@@ -178,6 +177,7 @@ class Sandbox:
         found = os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner()}."))
         # For sessions that nobody closes.
         weakref.finalize(self, shutil.rmtree, found, ignore_errors=True)
+        bubblewrap.prepare(found)
         return found
 
     def _found(self) -> tuple[Kind, str]:

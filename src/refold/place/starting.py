@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.bubblewrap import failed, misplaced
+from refold.place.bubblewrap import comparison, failed
 from refold.place.limits import Limits, set_first
 from refold.place.names import escaped
 from refold.place.port import NOTHING_MORE, Given
@@ -133,11 +133,12 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
 
 def _let_go(held: Held, first: int, ready: int, go: int) -> str:
     """Let the command run when its walls stand as they should. Else why they do not."""
+    compared = comparison(held.walls) if held.walls is not None else None
     waiting = select.poll()
     waiting.register(ready, select.POLLIN)
     if not waiting.poll(_PATIENCE * 1000) or not os.read(ready, 1):
         return ""  # it has ended: bubblewrap says why
-    if held.walls is not None and (problem := misplaced(held.walls, first)):
+    if compared and (problem := compared(first)):
         return problem
     with suppress(BrokenPipeError):
         os.write(go, b"!")
