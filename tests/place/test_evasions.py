@@ -144,22 +144,40 @@ def test_what_a_command_makes_does_not_hide_a_guard_from_the_next(
     assert not (repository / ".git/hooks/x").exists()
 
 
-def test_what_another_made_is_taken_away_from_whoever_makes_it_again(ws: Walled) -> None:
+@pytest.mark.parametrize(
+    ("end", "again"),
+    [
+        ("true", "while [ -e d/.vscode ]; do sleep 0.01; done; mkdir -p d/.vscode"),
+        ("mv d node_modules", "sleep 0.5; mv node_modules d"),
+        (
+            "mv d x; mkdir x/.git; mv x .vscode",
+            "sleep 0.5; mv .vscode d || mkdir -p d/.vscode",
+        ),
+        ("rm -r d", "sleep 0.5; mkdir -p d/.vscode"),
+    ],
+)
+def test_what_another_made_is_taken_away_from_whoever_makes_it_again(
+    ws: Walled, end: str, again: str
+) -> None:
+    """Two commands at a time: the second finds what the first made, and brings it back."""
+
     async def use() -> None:
         async def run(line: str) -> None:
             await ws.commands.run(line, cwd=str(ws.root), seconds=20, confines=WRITING)
 
         async with anyio.create_task_group() as group:
-            made = "until [ -e begun ]; do sleep 0.01; done; sleep 0.2"
-            group.start_soon(run, f"mkdir .vscode; touch made; {made}")
+            wait = "until [ -e begun ]; do sleep 0.01; done; sleep 0.2"
+            group.start_soon(
+                run, f"mkdir -p d/.vscode; touch made; {wait}; {end}; touch over"
+            )
             while not (ws.root / "made").exists():
                 await anyio.sleep(0.01)
-            again = "while [ -e .vscode ]; do sleep 0.01; done; mkdir .vscode"
-            group.start_soon(run, f"touch begun; {again}; touch .vscode/tasks.json")
+            until = "until [ -e over ]; do sleep 0.01; done"
+            group.start_soon(run, f"touch begun; {until}; {again}; touch d/.vscode/x")
 
     anyio.run(use)
 
-    assert not (ws.root / ".vscode").exists()
+    assert not (ws.root / "d/.vscode").exists()
 
 
 def test_what_was_opened_for_one_command_is_not_for_the_next(ws: Walled) -> None:

@@ -73,7 +73,9 @@ class Sandbox:
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
         self._writers, self._settled = 0, Found()
-        self._gone = set[str]()  # while any command writes, like what is opened
+        # While any command writes, like what is opened: what was there when one began, and
+        # what of that was not there, or was taken away, when another ended.
+        self._seen, self._gone = set[str](), set[str]()
         self._tried: tuple[Kind, str] | None = None
         self._trying = Lock()
 
@@ -163,6 +165,7 @@ class Sandbox:
         if not self._writers:
             self._settled = found
         self._writers += writes
+        self._seen.update(found.paths if writes else ())
         return found.only(self._settled.paths)
 
     def close(self) -> None:
@@ -257,7 +260,8 @@ class Sandbox:
     def _afterwards(self, before: Found) -> list[tuple[str, str]]:
         roots = (*self.wish.roots, *self._layout.repositories)
         with self._lock:
-            # What another made, and was taken away since, this one may have made anew.
+            # What another made and this one found may have been hidden from the look at the
+            # end of the other, or taken away and made anew.
             known = before.only({
                 path
                 for path in before.paths
@@ -268,11 +272,12 @@ class Sandbox:
                 moved = take_away(known, after, roots, opened, self.wish.quarantine)
             finally:
                 self._writers -= 1
+            self._gone |= self._seen - after.paths
             self._gone.update(path for path, _ in moved if path not in known.links)
             if not self._writers:
                 # What a person saw named for one command is not opened for the next.
-                self._gone.clear()
-                self._opened.clear()
+                for kept in (self._seen, self._gone, self._opened):
+                    kept.clear()
         return moved
 
 
