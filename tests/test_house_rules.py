@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,64 +65,81 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_module_fits_in_the_head(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+def offenders(wrong: Callable[[Path], object]) -> list[str]:
+    """The modules of which something is wrong, each with what it is."""
+    return [f"{name(path)}: {found}" for path in MODULES if (found := wrong(path))]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_module_says_what_it_is_for(path: Path) -> None:
-    said = ast.get_docstring(parsed(path)) or ""
+def test_a_module_fits_in_the_head() -> None:
+    def lines(path: Path) -> int:
+        return len(path.read_text(encoding="utf-8").splitlines())
 
-    assert len(said) > 20, "say what it is, what not, and who does that instead"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_class_is_short_and_named_for_what_it_is(path: Path) -> None:
-    classes = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)]
-
-    long = [c.name for c in classes if (c.end_lineno or 0) - c.lineno > LONGEST_CLASS]
-    hollow = [c.name for c in classes if HOLLOW.search(c.name)]
-
-    assert (long, hollow) == ([], [])
+    assert offenders(lambda path: (lines(path) > LONGEST) * lines(path)) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_only_doors_print(path: Path) -> None:
-    prints = [
-        node.lineno
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
-    ]
-
-    assert not prints or "cli" in path.parts
+def test_a_module_says_what_it_is_for() -> None:
+    """What it is, what not, and who does that instead."""
+    assert offenders(lambda path: len(ast.get_docstring(parsed(path)) or "") <= 20) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_importing_a_module_does_nothing(path: Path) -> None:
+def test_a_class_is_short_and_named_for_what_it_is() -> None:
+    def wrong(path: Path) -> list[str]:
+        classes = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)]
+        return [
+            c.name
+            for c in classes
+            if (c.end_lineno or 0) - c.lineno > LONGEST_CLASS or HOLLOW.search(c.name)
+        ]
+
+    assert offenders(wrong) == []
+
+
+def test_only_doors_print() -> None:
+    def prints(path: Path) -> list[int]:
+        return [
+            node.lineno
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "print"
+            and "cli" not in path.parts
+        ]
+
+    assert offenders(prints) == []
+
+
+def test_importing_a_module_does_nothing() -> None:
     """At module level there are names, not deeds: no bare calls, no loops, no files."""
-    deeds = [
-        node.lineno
-        for node in parsed(path).body
-        if isinstance(node, ast.For | ast.While | ast.With | ast.Try)
-        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
-    ]
 
-    assert deeds == [] or path.name == "__main__.py"
+    def deeds(path: Path) -> list[int]:
+        return [
+            node.lineno
+            for node in parsed(path).body
+            if path.name != "__main__.py"
+            and (
+                isinstance(node, ast.For | ast.While | ast.With | ast.Try)
+                or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
+            )
+        ]
+
+    assert offenders(deeds) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_waiting_is_anyio_s_business(path: Path) -> None:
+def test_waiting_is_anyio_s_business() -> None:
     """Task groups and cancel scopes hold only if nobody goes around them."""
-    bare = [found for found, _ in imports(path) if found.split(".")[0] == "asyncio"]
+    bare = {"asyncio"}
 
-    assert bare == []
+    assert offenders(lambda p: [i for i, _ in imports(p) if i.split(".")[0] in bare]) == []
+
+
+@pytest.mark.parametrize("wrong", [lambda _: True, lambda path: [path.name]])
+def test_an_offender_is_named(wrong: Callable[[Path], object]) -> None:
+    assert len(offenders(wrong)) == len(MODULES)
 
 
 def test_the_loop_stays_small_for_ever() -> None:
