@@ -223,3 +223,17 @@ def test_no_program_of_the_workspace_runs_on_the_host(
     )  # fmt: skip
 
     assert [path.name for path in tmp_path.glob("ran-*")] == []
+
+
+def test_a_workspace_counts_for_whoever_looks_for_a_program_later(
+    ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor or a pager is looked for by who knows of no directory that was added."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    planted(ws / ".venv/bin", "less")
+    environ = on(ws / ".venv/bin")
+
+    Programs(environ, (str(ws),))
+
+    assert Programs(environ).find("less") == ""

@@ -14,7 +14,7 @@ import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, TypedDict, Unpack, cast
+from typing import IO, Any, ClassVar, TypedDict, Unpack, cast
 
 import anyio
 from anyio.abc import Process
@@ -35,8 +35,11 @@ class Programs:
     """Those that can be trusted while `writable` are the directories of a workspace.
 
     Directories are absolute. The one that refold was started in counts as well, and the
-    repository around each: they came from where the workspace came from.
+    repository around each: they came from where the workspace came from. Whoever looks for
+    programs later, an editor or a pager, need not know of the workspace: it counts for all.
     """
+
+    _of_all: ClassVar[dict[str, None]] = {}
 
     def __init__(self, environ: Mapping[str, str], writable: Sequence[str] = ()) -> None:
         home = os.path.realpath(environ.get("HOME") or "/nonexistent")
@@ -44,6 +47,7 @@ class Programs:
         found = [*writable, *([] if below(home, here) else [here])]
         found += [_repository(path, home) for path in found]
         self._writable = tuple(dict.fromkeys(p for p in found if p and p != "/"))
+        self._of_all.update(dict.fromkeys(p for p in writable if p != "/"))
         given = filter(os.path.isabs, environ.get("PATH", "").split(":"))
         self._folders = tuple(dict.fromkeys(given)) or SYSTEM
         self._found = dict[str, str]()
@@ -110,7 +114,7 @@ class Programs:
         return f"{path} is behind too many links"
 
     def _in_workspace(self, path: str) -> str:
-        for directory in self._writable:
+        for directory in dict.fromkeys((*self._writable, *self._of_all)):
             if below(path, directory) or below(path, os.path.realpath(directory)):
                 return f"it lies in {directory}, which commands or others can write"
         return ""
