@@ -23,6 +23,7 @@ import refold.tools
 from refold.cli.setup import man
 from refold.cli.terminal.conversing import Command
 from refold.tools.contract import Tool
+from scripts import settings_tables
 
 DOCS = Path(__file__).parents[1] / "docs"
 MANUAL = DOCS / "refold.1"  # goes into the wheel
@@ -80,20 +81,6 @@ def parts() -> str:
 
 def tools() -> str:
     return "\n\n".join(tool(found) for found in all_tools())
-
-
-def settings() -> str:
-    """Every table of the settings file, with its keys."""
-    from refold.config import settings as module
-    from refold.provider import override
-    from refold.provider.command import given
-
-    whole = [node for node in classes(module) if node.name == "Settings"]
-    others = [node for node in classes(module) if node.name != "Settings"]
-    found = [structure(module, node) for node in [*whole, *others]]
-    found += [structure(override, node) for node in classes(override)]
-    found += [structure(given, node) for node in classes(given)]
-    return "\n\n".join(found)
 
 
 def providers() -> str:
@@ -235,7 +222,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "events": events,
     "parts": parts,
     "providers": providers,
-    "settings": settings,
+    "settings": settings_tables.sections,
     "slash-commands": slash_commands,
     "tools": tools,
 }

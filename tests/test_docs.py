@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,34 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
 
     assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_the_settings_tables_read_as_toml_and_words() -> None:
+    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    table = page.split("<!-- generated: settings -->")[1].split("<!-- end -->")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in table.splitlines()
+        if line.startswith("| `")
+    ]
+    python = re.compile(r"tuple|dict|Literal|\bNone\b|\bTrue\b|\bFalse\b|\(\)|'")
+
+    unclear = [
+        name
+        for name, kind, default, meaning in rows
+        if python.search(f"{kind} {default}") or not meaning.strip(" |")
+    ]
+    unwritable = [
+        name
+        for name, _, default, _ in rows
+        if default.startswith("`") and not tomllib.loads(f"x = {default.strip('`')}")
+    ]
+
+    assert rows
+    assert (unclear, unwritable) == ([], [])
+    assert "| `allow` | list of strings or tables | `[]` |" in table
+    assert "| `dollars` | number, at least 0 | `5` |" in table
+    assert "### `[commands.NAME.usage]`" in table
 
 
 def test_every_kind_of_event_is_in_the_journal_s_page() -> None:

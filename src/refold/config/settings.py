@@ -1,7 +1,7 @@
 """What can be set, with its defaults. One class a table of the file.
 
-Where values come from and which one holds is `config.load`'s business. Each
-field is documented in docs/settings.md; a test compares the two.
+`config.load` decides where values come from and which layer wins. The comment behind
+each field is its documentation: docs/settings.md is generated from it.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -25,162 +25,164 @@ Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule with calls that it has to match, and others that it must not."""
+    """A permission rule with examples, which are checked when the file is loaded."""
 
-    rule: Word
-    match: tuple[Word, ...] = ()  # such as "git status -s", or a path
-    not_match: tuple[Word, ...] = ()
+    rule: Word  # the rule, such as "bash(git log *)"
+    match: tuple[Word, ...] = ()  # calls that it must match: a command, or a path
+    not_match: tuple[Word, ...] = ()  # calls that it must not match
     source: str = ""  # filled in by refold: the file or flag that the rule comes from
 
 
 class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules, written `tool` or `tool(pattern)`, or as tables. Those of all layers count."""
+    """Rules: `tool`, `tool(pattern)`, or a table. Rules of all layers add up."""
 
-    allow: tuple[Word | Written, ...] = ()
-    ask: tuple[Word | Written, ...] = ()
-    deny: tuple[Word | Written, ...] = ()
+    allow: tuple[Word | Written, ...] = ()  # calls that run without asking
+    ask: tuple[Word | Written, ...] = ()  # calls that always ask
+    deny: tuple[Word | Written, ...] = ()  # calls that are refused in every mode
 
 
 class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What commands can reach of this machine, whoever allowed them."""
+    """What commands can reach on this machine, even if you allowed them."""
 
-    profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they may write
-    network: bool = False  # true: every command reaches the network
-    writable: tuple[Word, ...] = ()  # more directories that commands may write in, as ~/x
-    readable: tuple[Word, ...] = ()  # more that python, and what runs unasked, may read
+    profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they can write
+    network: bool = False  # every command reaches the network
+    writable: tuple[Word, ...] = ()  # more directories that commands can write, as ~/x
+    readable: tuple[Word, ...] = ()  # more that `python` and read-only commands can read
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What bounds a turn. Counts of model answers, unless said otherwise."""
+    """Limits of a turn. A step is one model response."""
 
-    steps: AtLeast1 = 50  # answers in one turn
-    warn: AtLeast0 = 3  # so many answers before that the model is told to wrap up
-    continuations: AtLeast0 = 3  # times in a row that a cut-off answer is continued
-    corrections: AtLeast0 = 3  # times that an answer without the asked shape goes back
-    summary: bool = True  # the last answer of a turn that runs out of them sums it up
-    repeats: InARow = 3  # the same call with the same result, before a nudge; 0: never
-    alternations: InARow = 3  # two calls in turn, as A-B-A-B, so often; 0: never
-    searches: InARow = 3  # web searches in a row, before a nudge; 0: never
-    errors: InARow = 4  # the same error in a row, before the turn ends; 0: never
-    refusals: AtLeast1 = 3  # answers in a row whose every call was refused
-    result: AtLeast1000 = 30_000  # characters of one result that the model sees
-    output: AtLeast0 = 0  # tokens of one answer; 0: the provider's default
-    question: Seconds = 300.0  # seconds that a question stands on a screen; then it is no
-    answer: Seconds = 3600.0  # seconds that a program has to answer one over stdio
-    processes: AtLeast1 = 512  # that a command and all it starts may be
+    steps: AtLeast1 = 50  # model responses in one turn
+    warn: AtLeast0 = 3  # the model is told to wrap up this many steps before the end
+    continuations: AtLeast0 = 3  # times in a row that a cut-off response is continued
+    corrections: AtLeast0 = 3  # times that a response with the wrong schema is sent back
+    summary: bool = True  # at the step limit, one more response sums up the turn
+    repeats: InARow = 3  # same calls and results in a row before a warning; 0: off
+    alternations: InARow = 3  # rounds of a cycle such as A-B-A-B before a warning; 0: off
+    searches: InARow = 3  # web searches in a row before a warning; 0: off
+    errors: InARow = 4  # same error in a row before the turn ends; 0: off
+    refusals: AtLeast1 = 3  # responses in a row in which every call was refused
+    result: AtLeast1000 = 30_000  # characters of one tool result that the model sees
+    output: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
+    question: Seconds = 300.0  # seconds before a question on the screen counts as "no"
+    answer: Seconds = 3600.0  # seconds that a client over stdio has to answer a question
+    processes: AtLeast1 = 512  # processes of one command, with all that it starts
     memory: AtLeast0 = 0  # MiB that they may use together; 0: 3/4 of the machine's
 
 
 class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one turn, with all that it starts, may use up. 0: no limit."""
+    """The budget of one turn, subagents included. 0: no limit."""
 
-    dollars: NotNegative = 5.0  # US dollars, where prices are known
-    tokens: AtLeast0 = 2_000_000  # uncached ones, where a price is not known
-    calls: AtLeast0 = 0  # of models
-    seconds: NotNegative = 0.0  # looked at between the steps
+    dollars: NotNegative = 5.0  # US dollars, for models with a known price
+    tokens: AtLeast0 = 2_000_000  # uncached tokens, for models without a known price
+    calls: AtLeast0 = 0  # model calls
+    seconds: NotNegative = 0.0  # seconds; checked between steps
 
 
 class ContextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When the talk is told shorter, and how much of it stays. Shares are of the window."""
+    """When the conversation is compacted. Shares are fractions of the context window."""
 
-    window: AtLeast1000 = 32_000  # tokens, where a model's own is not known
-    prune: Share = 0.5  # so full, old results become lines; 1: never
-    frees: Share = 0.2  # and only where that frees so much
-    results: AtLeast0 = 3  # the newest results, which stay
-    compact: Share = 0.8  # so full, what is old becomes a summary; 1: never
-    messages: AtLeast0 = 8  # the newest messages, which stay
+    window: AtLeast1000 = 32_000  # tokens, if the model's context window is not known
+    prune: Share = 0.5  # context usage from which old tool results are pruned; 1: never
+    frees: Share = 0.2  # prune only if it frees at least this share
+    results: AtLeast0 = 3  # newest tool results that are never pruned
+    compact: Share = 0.8  # context usage from which old messages are summarized; 1: never
+    messages: AtLeast0 = 8  # newest messages that are never summarized
 
 
 class Children(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Agents that work for another agent, each in a session of its own."""
+    """Subagents: agents that work for another agent, each in a session of its own."""
 
-    depth: AtLeast0 = 2  # children below children; 0: none at all
-    at_once: AtLeast1 = 8  # of one session that work at the same time
-    total: AtLeast1 = 200  # that one turn starts, with all below them
+    depth: AtLeast0 = 2  # levels of subagents; 0: no subagents
+    at_once: AtLeast1 = 8  # subagents of one session that run at the same time
+    total: AtLeast1 = 200  # subagents that one turn starts, on all levels
 
 
 class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Code that a model writes, and the models and agents that it calls."""
+    """Limits of code that a model writes, and of the models and agents that it calls."""
 
     fan_out: AtLeast1 = 50  # items of one map_lm or map_rlm
-    at_once: AtLeast1 = 8  # of them that are worked on at the same time
-    depth: AtLeast0 = 1  # rlm below rlm
-    steps: AtLeast1 = 25  # answers in a turn of the agent rlm
-    cell: Seconds = 120.0  # of one cell; while it waits for a call they do not count
-    call: Seconds = 120.0  # of one model call that code makes
-    memory: AtLeast1 = 2048  # MiB
-    memo: Literal["off", "session", "project"] = "off"  # are equal model calls made once?
-    per_minute: AtLeast0 = (
-        0  # calls of one provider that code may make in a minute; 0: no limit
-    )
+    at_once: AtLeast1 = 8  # items that run at the same time
+    depth: AtLeast0 = 1  # levels of rlm called by rlm
+    steps: AtLeast1 = 25  # model responses in a turn of the agent `rlm`
+    cell: Seconds = 120.0  # seconds of one cell, without waiting for model calls
+    call: Seconds = 120.0  # seconds of one model call made by code
+    memory: AtLeast1 = 2048  # MiB of the Python process
+    memo: Literal["off", "session", "project"] = "off"  # where equal calls are cached
+    per_minute: AtLeast0 = 0  # model calls by code per provider and minute; 0: no limit
 
 
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How patient we are with a provider. Seconds."""
+    """Timeouts and retries of requests to a provider."""
 
-    connect: Seconds = 10.0
-    idle: Seconds = 120.0  # silence, before or between pieces of an answer
-    retries: AtLeast0 = 3  # times that a request without any answer is made again
-    longest_wait: Seconds = 60.0  # a provider that asks for more is not waited for
+    connect: Seconds = 10.0  # seconds to connect
+    idle: Seconds = 120.0  # seconds without any data, before or within a response
+    retries: AtLeast0 = 3  # retries of a request that got no response
+    longest_wait: Seconds = 60.0  # longest Retry-After, in seconds, that is waited for
 
 
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A provider of your own, or what is different about a built-in one."""
+    """A provider of your own, or changes to a built-in one."""
 
     wire: Literal[
         "", "anthropic", "openai-responses", "openai-chat", "gemini", "ollama"
-    ] = ""
-    base_url: str = ""
-    key_env: str = ""  # the variable that holds the key
+    ] = ""  # its protocol
+    base_url: str = ""  # the address of its API
+    key_env: str = ""  # the environment variable that holds the key
     key_command: tuple[Word, ...] = ()  # a program that prints the key on its first line
     tools: Literal["auto", "native", "text"] = "auto"  # how its models call tools
     text_tools: tuple[str, ...] = ()  # patterns of models whose calls are read as text
-    window: AtLeast0 = 0  # tokens that its models read; 0: what is known of each
-    quirks: dict[str, bool | str] = field(default_factory=dict[str, bool | str])
+    window: AtLeast0 = 0  # context window in tokens; 0: as known for each model
+    quirks: dict[str, bool | str] = field(
+        default_factory=dict[str, bool | str]
+    )  # its oddities
 
 
 class Backend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the talk is told to another agent's command line. "" and 0: as each has it."""
+    """How the conversation is sent to another agent's command line."""
 
-    context: Context | Literal[""] = ""
-    format: Format | Literal[""] = ""
-    window: AtLeast0 = 0  # messages that "sliding" and "summarize" leave whole
+    context: Context | Literal[""] = ""  # what is sent; "": the backend's default
+    format: Format | Literal[""] = ""  # how it is written; "": the backend's default
+    window: AtLeast0 = 0  # messages kept by "sliding" and "summarize"; 0: its default
 
 
 class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Models by what they are for, each as provider/model. "": as `main`."""
+    """Models by role, each as provider/model. "": the same as `main`."""
 
-    main: str = ""  # does the work; "": what can be found
-    small: str = ""  # summaries, titles and other small things
-    big: str = ""  # what the main one finds too hard
-    judge: str = ""  # looks at the work of others
+    main: str = ""  # does the work; "": the first that is available
+    small: str = ""  # summaries, titles and other small tasks
+    big: str = ""  # tasks that are too hard for `main`
+    judge: str = ""  # reviews the work of other agents
 
 
 class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The line terminal: how it is drawn and how it is typed into."""
+    """How the terminal draws and reads input."""
 
-    display: Literal["auto", "plain", "status", "line"] = "auto"  # auto: what it can do
+    display: Literal["auto", "plain", "status", "line"] = "auto"  # auto: what it supports
     theme: Literal["auto", "dark", "light", "mono"] = "auto"  # auto: the terminal's colours
-    vi: bool = False  # the keys of vi instead of those of Emacs
+    vi: bool = False  # vi keys instead of Emacs keys
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Set above the first table of the file."""
+
     models: Roles = Roles()
-    effort: Effort = ""  # how hard the model thinks; "": as the provider has it
-    fallback: tuple[str, ...] = ()  # models to ask while the main one is down
-    trace: bool = False  # keep every model call exactly as it went over the wire
-    log: LogLevel = "info"  # what is written down for `refold logs`, from this level on
-    permission_mode: Mode = "default"
-    durability: Literal["kept", "written"] = "kept"
-    agent: Word = "main"  # who works: its prompt, tools and rights
+    effort: Effort = ""  # reasoning effort of the model; "": the provider's default
+    fallback: tuple[str, ...] = ()  # models to use while the main one is unavailable
+    trace: bool = False  # save model requests and responses as sent, secrets masked
+    log: LogLevel = "info"  # the lowest level that is written to `refold logs`
+    permission_mode: Mode = "default"  # what runs without asking
+    durability: Literal["kept", "written"] = "kept"  # kept: synced to disk; written: not
+    agent: Word = "main"  # the agent of new sessions: its prompt, tools and rights
     preset: Word = "coding"  # the prompt of the agent `main`
-    instructions: bool = True  # heed AGENTS.md and its kin in trusted folders
+    instructions: bool = True  # send AGENTS.md and the like from trusted folders
     skills: bool = True  # tell the model which skills there are
-    memory: bool = True  # learn what to remember, and tell the model
-    titles: bool = True  # have a model find titles of sessions that were left
-    reminders: bool = True  # tell the model of open todos and of files others changed
-    notify: NotNegative = 30.0  # seconds of work after which its end rings; 0: never
-    checkpoints: bool = True  # keep files as they are before a step that may change them
+    memory: bool = True  # learn notes from what you say, and send them to the model
+    titles: bool = True  # let a model write titles of sessions that you left
+    reminders: bool = True  # remind the model of open todos and changed files
+    notify: NotNegative = 30.0  # seconds of work after which the end rings; 0: never
+    checkpoints: bool = True  # snapshot files before a step that may change them
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
     limits: Limits = Limits()

@@ -13,17 +13,18 @@ AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for a model instead of the list. Prices are dollars a million tokens.
+    """Prices and context window of a model. Prices are US dollars per million tokens.
 
-    A price that is not set is the list's, without its steps; but with a new price
-    for input, tokens read from the cache or written to it cost that too.
+    A price that is not set is taken from the built-in list, without its tiers. If you set
+    a price for input, tokens read from or written to the cache cost the same, unless you
+    set their prices, too.
     """
 
-    input: Dollars | None = None
-    output: Dollars | None = None
-    cached: Dollars | None = None  # read from the cache
-    cache_write: Dollars | None = None  # written to it
-    window: AtLeast0 = 0  # tokens; 0: as known
+    input: Dollars | None = None  # input tokens
+    output: Dollars | None = None  # output tokens
+    cached: Dollars | None = None  # input tokens read from the cache
+    cache_write: Dollars | None = None  # input tokens written to the cache
+    window: AtLeast0 = 0  # context window in tokens; 0: as in the list
 
     @property
     def priced(self) -> bool:

@@ -183,22 +183,22 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
     """What the README shows."""
     second = {"path": "hello.py", "old": "print(greet())", "new": ""}
     script = person.answers(
-        {"text": "I look **first**.", "calls": [READ]},
+        {"text": "I read it **first**.", "calls": [READ]},
         {"calls": [EDIT]},
         {"calls": [{"tool": "edit_file", "arguments": second}]},
-        {"text": "It stays, then:\n\n- `hello.py` says hello\n"},
+        {"text": "Done, and the last line stays:\n\n- `hello.py` now says hello\n"},
     )
     at = person.starts(*script)
     at.until_asked()
-    at.type("be friendly" + ENTER)
+    at.type("say hello, not hi" + ENTER)
     at.until("n no, and why")
     at.type("y")
     at.until("+1 -1")
     at.until("n no, and why")
     at.type("n")
     at.until("why not?")
-    at.type("I want to see it" + ENTER)
-    at.until("says hello\n")
+    at.type("I want to see the output" + ENTER)
+    at.until("now says hello\n")
     at.until_asked()
     at.type("/quit" + ENTER)
 
@@ -218,7 +218,7 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
         if e["kind"] == "Ended" and e["data"]["outcome"] == "refused"
     ]
     assert len(refused) == 1
-    assert "I want to see it" in refused[0]
+    assert "I want to see the output" in refused[0]
 
 
 def test_ctrl_c_sends_the_work_another_way(person: Person) -> None:

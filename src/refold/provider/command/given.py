@@ -12,36 +12,36 @@ Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
 
 
 class UsagePlaces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the counts of tokens stand in a line of JSON."""
+    """Paths of the token counts in a line of JSON."""
 
-    input: str = ""
-    cached: str = ""
-    cache_write: str = ""
-    output: str = ""
-    reasoning: str = ""
-    input_has_cached: bool = True  # are cached tokens counted in `input` too?
+    input: str = ""  # input tokens
+    cached: str = ""  # input tokens read from the cache
+    cache_write: str = ""  # input tokens written to the cache
+    output: str = ""  # output tokens
+    reasoning: str = ""  # reasoning tokens
+    input_has_cached: bool = True  # whether `input` includes cached tokens
 
 
 class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program as a model, as it stands in the settings."""
+    """A program that is used as a model. See [command lines](backends.md)."""
 
-    command: tuple[str, ...] = ()
-    tools: Literal["", "none"] = ""  # it must say that it has none
-    stdin: bool | None = None  # the prompt goes in there; else it is closed
-    model: str = ""
-    keys: tuple[str, ...] = ()  # variables with keys that it is to see
-    environ: dict[str, str] = field(default_factory=dict[str, str])
-    install: str = ""
-    context: Context = "continue"
-    format: Format = "plain"
-    window: int = 20
-    idle: float = 0.0  # seconds it may be silent; 0: as settings for all say
-    output: Literal["text", "jsonl"] = "text"
-    # Places in a line of JSON.
-    text: str = ""  # a piece of the answer
-    whole: str = ""  # all of it
-    thinking: str = ""
-    error: str = ""
-    end: str = ""  # stands only in the last line
-    cost: str = ""  # US dollars
+    command: tuple[str, ...] = ()  # the program and its arguments
+    tools: Literal["", "none"] = ""  # must be "none": the program runs no tools
+    stdin: bool | None = None  # whether the prompt goes to its input; false: no input
+    model: str = ""  # the model, if `-m` names none
+    keys: tuple[str, ...] = ()  # environment variables with keys that it can see
+    environ: dict[str, str] = field(default_factory=dict[str, str])  # variables to set
+    install: str = ""  # how to install it, shown if it is missing
+    context: Context = "continue"  # what is sent of the conversation
+    format: Format = "plain"  # how the conversation is written
+    window: int = 20  # messages that "sliding" and "summarize" leave whole
+    idle: float = 0.0  # seconds without output; 0: the default of all backends
+    output: Literal["text", "jsonl"] = "text"  # what it prints
+    # Paths in a line of JSON.
+    text: str = ""  # path of a piece of the response
+    whole: str = ""  # path of the whole response
+    thinking: str = ""  # path of the model's thinking
+    error: str = ""  # path of an error message
+    end: str = ""  # path that only the last line has
+    cost: str = ""  # path of the cost in US dollars
     usage: UsagePlaces = UsagePlaces()

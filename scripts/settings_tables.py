@@ -1,0 +1,174 @@
+"""The tables of docs/settings.md: one section for each table of `config.toml`.
+
+Hides how a Python type reads to a person who writes TOML: what may be written for a
+setting, its default as it would be written, and the name of the table it belongs to.
+The meaning of a setting is the comment behind its field in the source.
+"""
+
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo
+
+from refold.config.settings import Settings
+
+HEAD = ("| setting | type | default | meaning |", "|---|---|---|---|")
+# How the key of a table in a table of tables is written, where it is not NAME.
+KEYS = {"prices": '"provider/model"'}
+
+
+class Table(NamedTuple):
+    """A table of the file: the title of its section, and the class that describes it."""
+
+    title: str
+    kind: type[Struct]
+
+
+def sections() -> str:
+    """Every table, in the order of the settings; first what stands above all tables."""
+    found = [Table("Above all tables", Settings), *tables("", Settings)]
+    return "\n\n".join(section(each) for each in found)
+
+
+def tables(prefix: str, kind: type[Struct]) -> Iterator[Table]:
+    """The tables of a class, each followed by those inside it; each class once."""
+    told = set[type]()
+    for name, hint in hints(kind).items():
+        inner = table_in(hint)
+        if inner is None or inner in told:
+            continue
+        told.add(inner)
+        if get_origin(hint) is tuple:
+            yield Table(f"An item of a list in `[{prefix.rstrip('.')}]`", inner)
+            continue
+        key = f".{KEYS.get(name, 'NAME')}" if get_origin(hint) is dict else ""
+        yield Table(f"`[{prefix}{name}{key}]`", inner)
+        yield from tables(f"{prefix}{name}{key}.", inner)
+
+
+def table_in(hint: Any) -> type[Struct] | None:
+    """The class of the table that a value is, or of those it holds; None: a plain value."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return hint
+    inner = [table_in(each) for each in get_args(hint) if get_origin(hint) is not Literal]
+    return next((each for each in inner if each is not None), None)
+
+
+def section(table: Table) -> str:
+    said = comments(table.kind)
+    own = hints(table.kind)
+    rows = [
+        f"| `{each.name}` | {words(own[each.name])} | {default(each)} | {said[each.name]} |"
+        for each in msgspec.structs.fields(table.kind)
+        if get_origin(own[each.name]) is tuple or table_in(own[each.name]) is None
+    ]
+    about = inspect.cleandoc(table.kind.__doc__ or "")
+    return "\n\n".join([f"### {table.title}", about, "\n".join([*HEAD, *rows])])
+
+
+def hints(kind: type[Struct]) -> dict[str, Any]:
+    return hints_of(kind, include_extras=True)
+
+
+def comments(kind: type) -> dict[str, str]:
+    """What stands behind each field in the source."""
+    source = inspect.getsource(sys.modules[kind.__module__])
+    lines = source.splitlines()
+    nodes = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)}
+    return {
+        each.target.id: lines[(each.end_lineno or 1) - 1].partition("  # ")[2].strip()
+        for each in nodes[kind.__name__].body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+
+
+# Types. -------------------------------------------------------------------------------
+
+PLAIN: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number"}
+
+
+def words(hint: Any, bounds: str = "") -> str:
+    """What may be written for a setting."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return words(inner[0], bounded(inner[1]))
+    if origin is tuple:
+        return f"list of {several(inner[0])}"
+    if origin is dict:
+        return f"table of {several(inner[1])}"
+    if given := choices(hint):
+        return "one of " + ", ".join(f"`{toml(value)}`" for value in given)
+    if origin in (Union, UnionType):
+        return " or ".join(words(each) for each in inner if each is not NoneType)
+    return f"{PLAIN.get(hint, 'string')}{bounds}"
+
+
+def bounded(meta: Meta) -> str:
+    bounds = [
+        f"at least {meta.ge:,}" if meta.ge is not None else "",
+        f"above {meta.gt:,}" if meta.gt is not None else "",
+        f"at most {meta.le:,}" if meta.le is not None else "",
+        "not empty" if meta.min_length else "",
+    ]
+    said = " and ".join(bound for bound in bounds if bound)
+    return f", {said}" if said else ""
+
+
+def choices(hint: Any) -> tuple[Any, ...]:
+    """The values of a literal, or of several, in the order of the source."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        found = [choices(each) for each in get_args(hint)]
+        return tuple(value for each in found for value in each) if all(found) else ()
+    return ()
+
+
+def several(hint: Any) -> str:
+    """The items of a list, or the values of a table."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(several(each) for each in get_args(hint))
+    if hint is bool:
+        return "true and false"
+    return "tables" if table_in(hint) else "strings"
+
+
+# Defaults. ----------------------------------------------------------------------------
+
+
+def default(field: FieldInfo) -> str:
+    """As it would be written in the file, if it can be."""
+    if field.required:
+        return "required"
+    value = (
+        field.default_factory()
+        if field.default_factory is not msgspec.NODEFAULT
+        else field.default
+    )
+    return "not set" if value is None else f"`{toml(value)}`"
+
+
+def toml(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case int():
+            return str(value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case tuple():
+            return "[" + ", ".join(map(toml, value)) + "]"
+        case dict() if not value:
+            return "{}"
+        case _:
+            raise TypeError(f"no TOML for {value!r}")
