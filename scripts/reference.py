@@ -84,16 +84,16 @@ def tools() -> str:
 
 
 def providers() -> str:
-    """The built-in providers, and the variables they listen to."""
+    """The built-in providers, and the environment variables that configure them."""
     from refold.provider import catalog
 
     rows = [
         f"| `{spec.name}` | {code(spec.key_env, spec.bearer_env)} | {code(spec.url_env)} "
-        f"| `{spec.base_url}` | {code(*spec.aliases)} |"
+        f"| {code(spec.base_url)} | {code(*spec.aliases)} |"
         for spec in catalog.providers()
     ]
     head = [
-        "| provider | key | address | which is else | also called |",
+        "| provider | key variable | address variable | default address | other names |",
         "|---|---|---|---|---|",
     ]
     return "\n".join([*head, *rows])
@@ -105,11 +105,11 @@ def backends() -> str:
 
     rows = [
         f"| `{spec.name}/MODEL` | `{spec.argv[0]}` | {how_to(spec.install)} "
-        f"| {spec.tools_off_by or 'nothing: it is refused'} |"
+        f"| {spec.tools_off_by or 'not possible: refold refuses it'} |"
         for spec in built_in()
     ]
     head = [
-        "| model | program | how to get it | its own tools are off by |",
+        "| model | program | install | own tools switched off by |",
         "|---|---|---|---|",
     ]
     return "\n".join([*head, *rows])
