@@ -37,14 +37,13 @@ BANNED = {
     r"and (its|their) (kin|like)": "similar, and the like",
     r"pens?": "lock",
     r"walls?|doors?|halls?|cellar|outfit": "sandbox, client, and so on",
-    r"'s business": "X does that",
+    r"business": "who does it, as a verb",
     r"letters that (nobody|cannot)": "invisible characters",
     r"pictures?": "image",
     r"(?<!there\s)is no(?! longer| more| one)": "is not a",
     r"(do|does so|counts?|is|are) no more": "no longer",
     r"as they go over the wire|as it came": "as sent, unchanged",
     r"as it (stands|should be)": "valid, correct",
-    r"briefing": "system prompt",
     r"(is|are) said (in|at|on|so)": "is reported",
 }
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -56,7 +55,7 @@ def prose(page: str) -> str:
     """A page without code and the targets of its links; all else is on its line."""
     for left_out in (FENCED, GENERATED, INDENTED):
         page = left_out.sub(lambda found: "\n" * found[0].count("\n"), page)
-    return re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", page)
+    return re.sub(r"`[^`\n]*`|\]\([^)]*\)|^ +", "", page, flags=re.MULTILINE)
 
 
 def banned(page: str) -> list[str]:
