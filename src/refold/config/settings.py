@@ -106,7 +106,7 @@ class Python(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at_once: AtLeast1 = 8  # items that run at the same time
     depth: AtLeast0 = 1  # levels of rlm called by rlm
     steps: AtLeast1 = 25  # model responses in a turn of the agent `rlm`
-    cell: Seconds = 120.0  # seconds of one cell, without waiting for model calls
+    cell: Seconds = 120.0  # seconds of one cell, without the wait for calls
     call: Seconds = 120.0  # seconds of one model call made by code
     memory: AtLeast1 = 2048  # MiB of the Python process
     memo: Literal["off", "session", "project"] = "off"  # where equal calls are cached
@@ -181,7 +181,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     memory: bool = True  # learn notes from what you say, and send them to the model
     titles: bool = True  # let a model write titles of sessions that you left
     reminders: bool = True  # remind the model of open todos and changed files
-    notify: NotNegative = 30.0  # seconds of work after which the end rings; 0: never
+    notify: NotNegative = 30.0  # seconds of work before a notification at the end; 0: never
     checkpoints: bool = True  # snapshot files before a step that may change them
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
