@@ -40,6 +40,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+def test_every_page_is_in_the_index_of_documents() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = [page.name for page in ROOT.glob("docs/*.md") if page.name != "README.md"]
+
+    assert [name for name in pages if f"({name}" not in index] == []
+
+
 def test_the_settings_tables_read_as_toml_and_words() -> None:
     page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
     table = page.split("<!-- generated: settings -->")[1].split("<!-- end -->")[0]
