@@ -20,6 +20,21 @@ def exported(capsys: Output, *more: str, code: int = 0) -> str:
     return capsys.readouterr().out
 
 
+def test_no_tar_is_printed_where_somebody_looks(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family(at_home())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    assert main(["sessions", "export", ID, "--format", "tar"]) == 1
+
+    made = capsys.readouterr()
+    assert (made.out, made.err) == (
+        "",
+        "refold: a tar is no text: give -o FILE, or a pipe\n",
+    )
+
+
 def test_it_is_printed_as_markdown_unless_another_form_is_named(capsys: Output) -> None:
     family(at_home())
 
@@ -36,7 +51,7 @@ def test_it_is_printed_as_markdown_unless_another_form_is_named(capsys: Output) 
 
 @pytest.mark.parametrize(
     ("name", "begins"),
-    [("a.html", "<!doctype"), ("a.HTM", "<!doctype"), ("a.json", '{"format"'), ("a.txt", "find"), ("a", "# find")],
+    [("a.html", "<!doctype"), ("a.HTM", "<!doctype"), ("a.tar", "session.json"), ("a.txt", "find"), ("a", "# find")],
 )  # fmt: skip
 def test_the_name_of_the_file_says_the_form(
     capsys: Output, tmp_path: Path, name: str, begins: str
@@ -80,7 +95,7 @@ def test_children_can_be_left_out(capsys: Output) -> None:
 
     every = [
         exported(capsys, "--format", f, "--no-children")
-        for f in ("md", "html", "json", "text")
+        for f in ("md", "html", "tar", "text")
     ]
 
     assert [made.count("Deep.") for made in every] == [0, 0, 0, 0]
@@ -92,7 +107,7 @@ def test_a_child_alone_becomes_a_session_of_its_own_that_goes_on(
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     family(at_home())
-    file, script = tmp_path / "s.json", tmp_path / "answers.jsonl"
+    file, script = tmp_path / "s.tar", tmp_path / "answers.jsonl"
     script.write_text('{"text": "Deeper still."}')
     main(["sessions", "export", f"{ID}/child-1", "-o", str(file)])
     capsys.readouterr()
@@ -103,7 +118,7 @@ def test_a_child_alone_becomes_a_session_of_its_own_that_goes_on(
     new = said.out.partition(":")[0]
     assert said.out == f"{new}: 2 sessions, 18 events\n"
     assert f"the id {ID}/child-1 is that of a child, so this has a new one" in said.err
-    main(["sessions", "export", new, "--format", "json"])
+    main(["sessions", "export", new, "--format", "tar"])
     assert capsys.readouterr().out == file.read_text("utf-8")
     assert main(["-p", "go on", "-r", new, "--script", str(script)]) == 0
     assert main(["sessions", "export", f"{ID}/child-1"]) == 0
@@ -114,9 +129,9 @@ def test_what_comes_in_is_a_session_like_any_other(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family(at_home())
-    file = tmp_path / "s.json"
+    file = tmp_path / "s.tar"
     exported(capsys, "-o", str(file))
-    before = exported(capsys, "--format", "json")
+    before = exported(capsys, "--format", "tar")
     os.rename(at_home(), tmp_path / "away")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
 
@@ -125,15 +140,15 @@ def test_what_comes_in_is_a_session_like_any_other(
     assert capsys.readouterr().out == f"{ID}: 4 sessions, 59 events\n"
     assert main(["sessions", "check", ID]) == 0
     capsys.readouterr()
-    assert exported(capsys, "--format", "json") == before == file.read_text("utf-8")
+    assert exported(capsys, "--format", "tar") == before == file.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["nowhere.json"], "nowhere.json cannot be read"),
+        (["nowhere.tar"], "nowhere.tar cannot be read"),
         (["."], ". cannot be read"),
-        (["/dev/null"], "/dev/null, line 1: the file is cut off here"),
+        (["/dev/null"], "/dev/null is no exported session"),
         (["/dev/null", "--directory", "nowhere"], "there is no such directory"),
     ],
 )
@@ -147,7 +162,7 @@ def test_what_is_no_export_is_told_in_one_sentence(
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("form", ["md", "html", "json", "text"])
+@pytest.mark.parametrize("form", ["md", "html", "tar", "text"])
 def test_a_journal_that_is_no_file_is_told(capsys: Output, form: str) -> None:
     (at_home() / "events.jsonl").mkdir(parents=True)
 
@@ -161,7 +176,7 @@ def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:
     lines = (path / "events.jsonl").read_bytes().split(b"\n")
     (path / "events.jsonl").write_bytes(b"\n".join([*lines[:6], b"{}", b""]))
 
-    for form in ("md", "html", "json", "text"):
+    for form in ("md", "html", "tar", "text"):
         assert main(["sessions", "export", ID, "--format", form]) == 1
         made = capsys.readouterr()
         assert "find the bug" in made.out
@@ -170,7 +185,7 @@ def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["md", "json"])
+@pytest.mark.parametrize("form", ["md", "tar"])
 def test_whoever_stops_reading_ends_it_quietly(form: str) -> None:
     family(at_home())
     words = f"{sys.executable} -m refold sessions export {ID} --format {form} | head -c 10"

@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from refold.errors import BadInput
 from refold.journal import codec
 from refold.journal.below import ChildBorn
 from refold.journal.blobs import Blobs
+from refold.journal.bundle.archive import member
 from refold.journal.bundle.packing import Packing
 from refold.journal.bundle.unpacking import Made, unpack
 from refold.journal.check import check
@@ -40,7 +42,7 @@ def packed(home: Home, id_: str = ID) -> bytes:
 
 
 def unpacked(home: Home, document: bytes, directory: str = "/here") -> Made:
-    return unpack(home, io.BytesIO(document), "s.json", NOW, directory)
+    return unpack(home, io.BytesIO(document), "s.tar", NOW, directory)
 
 
 def homes(tmp_path: Path) -> tuple[Home, Home]:
@@ -92,7 +94,6 @@ def test_what_is_exported_imported_and_exported_is_the_same(
     assert (two.path(ID) / "events.jsonl").read_bytes().startswith(bytes_)
     assert check(two.path(ID)).damages == ()
     assert events_of(two.path(ID))[-1] == Imported(ID, ID, "/here")
-    assert msgspec.json.decode(document)["id"] == ID
 
 
 def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
     made = unpacked(two, document)
 
     assert packed(two) == document
-    assert (made.counts.sessions_in_all, made.counts.blobs_in_all) == (4, 4)
+    assert (made.sessions, made.blobs) == (4, 4)
     there = {p.relative_to(path) for p in path.rglob("*")}
     assert {p.relative_to(two.path(ID)) for p in two.path(ID).rglob("*")} == there
     assert Blobs(two.path(ID), Disk()).get(names[2]) == large
@@ -136,6 +137,49 @@ def test_where_the_id_is_taken_it_has_a_new_one_and_is_the_same_otherwise(
     assert events_of(one.path(made.id))[-1] == Imported(ID, made.id, "/here")
     child = events_of(one.path(f"{made.id}/child-1"))[-1]
     assert child == Imported(f"{ID}/child-1", f"{made.id}/child-1", "/here")
+
+
+def test_any_tar_takes_it_apart_and_its_names_are_those_of_the_files(
+    tmp_path: Path,
+) -> None:
+    one, _ = homes(tmp_path)
+    path = family(one.path(ID))
+    (name,) = with_blobs(path, b"picture")
+    plant(path, [*events_of(path), Said("see", pictures=(Image(name, "image/png"),))])
+
+    with tarfile.open(fileobj=io.BytesIO(packed(one))) as found:
+        found.extractall(tmp_path / "apart", filter="data")
+
+    apart = tmp_path / "apart"
+    names = {str(p.relative_to(apart)) for p in apart.rglob("*") if p.is_file()}
+    assert names == {
+        "session.json",
+        "events.jsonl",
+        f"blobs/{name}",
+        "child-1/events.jsonl",
+        "child-1/child-1/events.jsonl",
+        "child-2/events.jsonl",
+    }
+    assert (apart / "events.jsonl").read_bytes() == (path / "events.jsonl").read_bytes()
+    assert (apart / "blobs" / name).read_bytes() == b"picture"
+    assert msgspec.json.decode((apart / "session.json").read_bytes())["id"] == ID
+
+
+def test_a_journal_that_shrinks_meanwhile_is_told_and_no_tar_is_made_of_it(
+    tmp_path: Path,
+) -> None:
+    one, _ = homes(tmp_path)
+    plant(one.path(ID), RICH)
+    packing = Packing(one.path(ID), ID)
+    (one.path(ID) / "events.jsonl").write_bytes(b"")
+
+    with pytest.raises(OSError, match=r"events\.jsonl was changed meanwhile"):
+        list(packing.pieces())
+
+
+def test_what_no_tar_holds_is_told() -> None:
+    with pytest.raises(BadInput, match=r"events\.jsonl cannot be exported, 8,589,934,592"):
+        list(member("events.jsonl", 8 << 30, []))
 
 
 def test_what_happens_after_an_import_is_exported_with_it(tmp_path: Path) -> None:
@@ -183,7 +227,7 @@ def test_of_a_damaged_journal_what_is_good_is_exported(tmp_path: Path, harm: str
 
     [damage] = packing.damages
     assert "events.jsonl" in damage
-    assert made.counts.events_in_all == 7
+    assert made.events == 7
     assert packed(two) == document
     assert check(two.path(ID)).damages == ()
 
@@ -203,7 +247,7 @@ def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) ->
         (True, False),
         (False, True),
     ]
-    assert (made.lacking, made.counts.blobs_in_all) == (2, 1)
+    assert (made.lacking, made.blobs) == (2, 1)
 
 
 def test_a_child_alone_is_carried_with_all_below_it(tmp_path: Path) -> None:
@@ -241,6 +285,6 @@ def test_who_imports_the_same_a_moment_later_is_told_and_loses_nothing(
             super().rename(old, new)
 
     with pytest.raises(BadInput, match=f"has just made a session {ID}, and nothing was"):
-        unpack(two, io.BytesIO(document), "s.json", 5.0, "/here", Overtaken())
+        unpack(two, io.BytesIO(document), "s.tar", 5.0, "/here", Overtaken())
 
     assert os.listdir(two.root) == [ID]

@@ -1,5 +1,6 @@
 """Files that are no exported session, or one that means harm: one sentence, and nothing made."""
 
+import gzip
 import io
 import os
 import re
@@ -7,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -17,6 +20,7 @@ from disks import Failing
 from refold.errors import BadInput, JournalError
 from refold.journal import codec
 from refold.journal.blobs import Blobs
+from refold.journal.bundle.archive import beginning, end, member
 from refold.journal.bundle.packing import Packing
 from refold.journal.bundle.unpacking import unpack
 from refold.journal.check import check
@@ -28,6 +32,7 @@ from refold.values.messages import Image
 from tests.views.planted import begun, family, plant
 
 ID = "20260101-000000-abcd"
+BLOB = sha256(b"picture" * 9).hexdigest()
 Harm = Callable[[bytes], bytes]
 
 
@@ -48,7 +53,7 @@ def refusal(tmp_path: Path, made: bytes) -> str:
     home.root.mkdir(exist_ok=True)
 
     with pytest.raises(BadInput) as error:
-        unpack(home, io.BytesIO(made), "s.json", 5.0, "/here")
+        unpack(home, io.BytesIO(made), "s.tar", 5.0, "/here")
 
     assert list(home.root.iterdir()) == []
     return str(error.value)
@@ -69,16 +74,57 @@ def chained(*lines: Mapping[str, object]) -> bytes:
 
 
 def _hash(before: str, rest: bytes) -> str:
-    from hashlib import sha256
-
     return sha256(before.encode() + rest).hexdigest()[:16]
 
 
-def _around(lines: list[bytes], name: bytes = b"") -> bytes:
-    head = b'{"format":"refold session","version":1,"refold":"0","id":"x","sessions":[\n'
-    opening = b'{"name":"' + name + b'","events":[\n'
-    end = b'],"sessions_in_all":1,"events_in_all":%d,"blobs_in_all":0}\n' % len(lines)
-    return head + opening + b",\n".join(lines) + b'\n],"blobs":{\n}}\n' + end
+def _around(lines: list[bytes]) -> bytes:
+    content = b"\n".join(lines) + b"\n"
+    return b"".join(
+        [*beginning("x"), *member("events.jsonl", len(content), [content]), end()]
+    )
+
+
+def remade(change: Callable[[list[tarfile.TarInfo]], object]) -> Harm:
+    """The same contents under other headers, as anybody's tar writes them."""
+
+    def harm(made: bytes) -> bytes:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=io.BytesIO(made)) as old:
+            contents = {info.name: old.extractfile(info) for info in old}
+            infos = old.getmembers()
+        before = [contents[info.name] for info in infos]
+        change(infos)
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as new:
+            for info, content in zip(infos, before, strict=True):
+                new.addfile(info, content)
+        return out.getvalue()
+
+    return harm
+
+
+def renamed(old: str, new: str) -> Harm:
+    def change(infos: list[tarfile.TarInfo]) -> None:
+        [info] = [info for info in infos if info.name == old]
+        info.name = new
+
+    return remade(change)
+
+
+def of_type(kind: bytes, link: str = "") -> Harm:
+    def change(infos: list[tarfile.TarInfo]) -> None:
+        infos[-1].type, infos[-1].linkname = kind, link
+
+    return remade(change)
+
+
+def twice(name: str) -> Harm:
+    def harm(made: bytes) -> bytes:
+        with tarfile.open(fileobj=io.BytesIO(made)) as old:
+            [info] = [info for info in old if info.name.startswith(name)]
+            stop = info.offset_data + -(-info.size // 512) * 512
+        return made[:stop] + made[info.offset : stop] + made[stop:]
+
+    return harm
 
 
 def empty(made: bytes) -> bytes:
@@ -89,30 +135,37 @@ def binary(made: bytes) -> bytes:
     return b"\x7fELF\x00\n" + made
 
 
-def nested(made: bytes) -> bytes:
-    return b"[" * 60_000 + b"\n"
-
-
-def broken_up(made: bytes) -> bytes:
-    return made[:1] + b"\n  " + made[1:]
-
-
 def longer(made: bytes) -> bytes:
     return made + b"x"
 
 
-def without_comma(made: bytes) -> bytes:
-    return made.replace(b"},\n{", b"}\n{", 1)
+def padded_with_words(made: bytes) -> bytes:
+    at = made.index(b"\0", made.index(b'{"format"'))
+    return made[:at] + b"x" + made[at + 1 :]
 
 
-def of_windows(made: bytes) -> bytes:
-    return made.replace(b"\n", b"\r\n")
+def compressed(made: bytes) -> bytes:
+    return gzip.compress(made)
+
+
+def as_json(made: bytes) -> bytes:
+    return b'{"format":"refold session","version":1,"refold":"0","id":"x","sessions":[\n'
 
 
 def swapped(old: bytes, new: bytes) -> Harm:
     def harm(made: bytes) -> bytes:
         assert old in made
+        assert len(old) == len(new)
         return made.replace(old, new, 1)
+
+    return harm
+
+
+def of_id(id_: str) -> Harm:
+    """Another header before the same members."""
+
+    def harm(made: bytes) -> bytes:
+        return b"".join(beginning(id_)) + made[1024:]
 
     return harm
 
@@ -120,29 +173,47 @@ def swapped(old: bytes, new: bytes) -> Harm:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (empty, "line 1: the file is cut off here"),
+        (empty, "no exported session"),
         (binary, "no exported session"),
-        (nested, "no exported session"),
-        (broken_up, "was it formatted anew"),
-        (msgspec.json.format, "no exported session|formatted anew"),
-        (swapped(b'"version":1', b'"version":2'), "version 2 of the form"),
-        (swapped(b'"version":1', b'"version":"1"'), "version '1' of the form"),
-        (swapped(ID.encode(), b"../../etc"), r"'../../etc' is no session's id"),
-        (swapped(ID.encode(), b""), "'' is no session's id"),
-        (swapped(b'"name":"child-1"', b'"name":"../x"'), "has begun a child '../x'"),
-        (swapped(b'"name":"child-1"', b'"name":"child-3"'), "begun a child 'child-3'"),
-        (swapped(b'"name":"child-1"', b'"name":"child-2/.."'), "has begun a child"),
-        (swapped(b'"name":"child-1"', b'"name":""'), "has begun a child ''"),
-        (swapped(b'"name":"child-1"', b'"name":"child-2"'), "has begun a child"),
-        (swapped(b'"name":""', b'"name":"child-1"'), "has begun a child"),
+        (compressed, "no exported session"),
+        (as_json, "was exported as JSON, by an earlier refold"),
+        (swapped(b'"version":2', b'"version":3'), "version 3 of the form"),
+        (swapped(b'"format":"refold', b'"format":"reform'), "no exported session"),
+        (swapped(b'"refold":', b'"reform":'), "not as refold writes it"),
+        (of_id("../../etc"), r"'../../etc' is no session's id"),
+        (of_id(""), "'' is no session's id"),
+        (renamed("session.json", "other.json"), "no exported session"),
+        (renamed("child-1/events.jsonl", "../x/events.jsonl"), "has begun a child '../x'"),
+        (renamed("child-1/events.jsonl", "/events.jsonl"), "begun a child ''"),
+        (renamed("child-1/events.jsonl", "/etc/events.jsonl"), "begun a child '/etc'"),
+        (renamed("child-1/events.jsonl", "child-3/events.jsonl"), "begun a child 'child-3'"),
+        (renamed("child-1/events.jsonl", "child-2/../events.jsonl"), "has begun a child"),
+        (renamed("child-1/events.jsonl", "events.jsonl"), "has begun a child ''"),
+        (renamed("child-1/events.jsonl", "child-2/events.jsonl"), "has begun a child"),
+        (renamed("child-1/events.jsonl", "blobs/events.jsonl"), "has begun a child 'blobs'"),
+        (renamed("child-1/events.jsonl", "child-1/pen"), "has no such file here"),
+        (renamed("events.jsonl", "child-1/events.jsonl"), "has begun a child"),
+        (renamed("events.jsonl", "blobs/" + "0" * 64), "has no such file here"),
+        (twice("events.jsonl"), "has begun a child ''"),
+        (twice("blobs/"), "no event here names a blob"),
+        (of_type(tarfile.SYMTYPE, "/etc/passwd"), "is no plain file"),
+        (of_type(tarfile.LNKTYPE, "events.jsonl"), "is no plain file"),
+        (of_type(tarfile.DIRTYPE), "is no plain file"),
+        (of_type(tarfile.FIFOTYPE), "is no plain file"),
+        (of_type(tarfile.CHRTYPE), "is no plain file"),
+        (of_type(tarfile.XHDTYPE), "is no plain file"),
+        (of_type(tarfile.GNUTYPE_LONGNAME), "is no plain file"),
+        (of_type(tarfile.GNUTYPE_SPARSE), "is no plain file"),
         (swapped(b"find the bug", b"find the bog"), "line 2 of the journal is damaged"),
-        (swapped(b"cGljdHVyZ", b"cGljdHVyY"), "is not what its name says"),
-        (swapped(b'"cGljdHVyZ', b'"c!ljdHVyZ'), "this is no base64"),
-        (swapped(b'"blobs":{\n"', b'"blobs":{\n"../../x'), "no event here names a blob"),
-        (swapped(b'"sessions_in_all":4', b'"sessions_in_all":3'), "this counts other"),
+        (swapped(b"picturepicture", b"picturepicturE"), "is not what its name says"),
+        (renamed(f"blobs/{BLOB}", "blobs/../x"), "has no such file here"),
+        (renamed(f"blobs/{BLOB}", "blobs/x"), "no event here names a blob"),
+        (renamed(f"blobs/{BLOB}", f"child-1/blobs/{BLOB}"), "has no such file here"),
+        (padded_with_words, "something stands here"),
         (longer, "something stands after the end"),
-        (without_comma, "comma is missing|damaged|ends"),
-        (of_windows, "no exported session"),
+        (lambda made: b"".join(beginning(ID)) + end(), "there is no session in it"),
+        (lambda _: b"".join([*beginning(ID), *member("events.jsonl", 0, []), end()]), "has no events"),
+        (lambda _: b"".join([*beginning(ID), *member("events.jsonl", 1, [b"x"]), end()]), "has no end"),
     ],
 )  # fmt: skip
 def test_what_is_not_as_refold_writes_it_is_refused(
@@ -151,7 +222,7 @@ def test_what_is_not_as_refold_writes_it_is_refused(
     said = refusal(tmp_path, harm(document(tmp_path)))
 
     assert re.search(told, said), said
-    assert said.startswith("s.json")
+    assert said.startswith("s.tar")
     assert "\n" not in said
 
 
@@ -200,7 +271,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
     class Endless(io.RawIOBase):
         def __init__(self) -> None:
             self.given = 0
-            self.head = chained({"kind": "Said", "data": {"words": "x"}})[:150]
+            self.head = b"".join(beginning("x")) + next(member("events.jsonl", 2**32, []))
 
         def readable(self) -> bool:
             return True
@@ -216,7 +287,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
     home = Home(tmp_path)
 
     with pytest.raises(BadInput, match="is longer than 64,000,000 bytes"):
-        unpack(home, io.BufferedReader(file, 1 << 16), "s.json", 5.0, "/here")
+        unpack(home, io.BufferedReader(file, 1 << 16), "s.tar", 5.0, "/here")
 
     assert file.given < 70_000_000
     assert list(home.root.iterdir()) == []
@@ -230,7 +301,7 @@ def test_a_file_that_was_cut_off_is_refused_wherever_that_was(
 
     said = refusal(tmp_path, made[: len(made) * share // 60])
 
-    assert "s.json, line" in said or "no exported session" in said
+    assert "s.tar, " in said or "no exported session" in said
 
 
 @pytest.mark.parametrize("share", range(80))
@@ -265,7 +336,7 @@ def test_a_disk_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
     for at in range(1, 200):
         disk = Failing(at)
         try:
-            unpack(home, io.BytesIO(made), "s.json", 5.0, "/", disk)
+            unpack(home, io.BytesIO(made), "s.tar", 5.0, "/", disk)
         except JournalError:
             # Only when it stood in its place and that could not be kept, it is there.
             assert [check(found.path).damages for found in home.sessions()] in ([], [()])
@@ -302,7 +373,7 @@ def test_killed_in_the_middle_it_leaves_no_session_and_the_next_one_sweeps(
     tmp_path: Path, when: int
 ) -> None:
     made = document(tmp_path)
-    (tmp_path / "s.json").write_bytes(made)
+    (tmp_path / "s.tar").write_bytes(made)
     home = Home(tmp_path / "two")
     home.root.mkdir()
     words = [
@@ -310,13 +381,13 @@ def test_killed_in_the_middle_it_leaves_no_session_and_the_next_one_sweeps(
         "-c",
         DYING,
         str(home.root),
-        str(tmp_path / "s.json"),
+        str(tmp_path / "s.tar"),
         f"{when}",
     ]
 
     done = subprocess.run(words, check=False, timeout=60, env={**os.environ})
     left, found = len(list(home.root.iterdir())), list(home.sessions())
-    unpack(home, io.BytesIO(made), "s.json", 5.0, "/here")
+    unpack(home, io.BytesIO(made), "s.tar", 5.0, "/here")
 
     assert (done.returncode, left, found) == (-signal.SIGKILL, 1, [])
     assert [p.name for p in home.root.iterdir()] == [ID]

@@ -87,7 +87,7 @@ def imported(tmp_path: Path, events: list[Event], directory: str = "/here") -> H
     two.root.mkdir(exist_ok=True)
     plant(one.path(ID), events)
     document = b"".join(Packing(one.path(ID), ID).pieces())
-    unpack(two, io.BytesIO(document), "s.json", 500.0, directory)
+    unpack(two, io.BytesIO(document), "s.tar", 500.0, directory)
     return two
 
 
@@ -180,7 +180,7 @@ def test_a_child_that_was_carried_is_read_and_no_new_one_stands_in_its_place(
     plant(one.path(f"{ID}/child-1"), HOSTILE)
     document = b"".join(Packing(one.path(ID), ID).pieces())
 
-    unpack(two, io.BytesIO(document), "s.json", 500.0, "/here")
+    unpack(two, io.BytesIO(document), "s.tar", 500.0, "/here")
 
     view = fold(entries_of(two.path(ID)))
     assert view.family.next_name == "child-2"

@@ -58,7 +58,7 @@ ROWS: Mapping[str, Typing] = {
     "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
     "history": said("/history", "/history 1", seen=("2  hello", "   Hi there.")),
     "export": said("/export pdf", "/export text talk.txt", seen=(
-        "'pdf' is none of md, html, json, text; a file of that name is ./pdf",
+        "'pdf' is none of md, html, tar, text; a file of that name is ./pdf",
         ".*/talk.txt: 1 session, .*")),
     "fork": said("/fork", "/history", seen=("It is a copy of .* up to event .*", "2  hello")),
     "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(

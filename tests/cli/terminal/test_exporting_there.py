@@ -54,7 +54,7 @@ def exported(
                 for rest in orders:
                     await export(there, rest)
                 if stopped:
-                    typist = Typist("/export json", "and you?", "/export json there")
+                    typist = Typist("/export tar", "and you?", "/export tar there")
                     there = Conversation(session, surroundings, paper, typist)
                     async with anyio.create_task_group() as group:
                         group.start_soon(press)
@@ -67,13 +67,13 @@ def exported(
 
 
 def test_it_is_written_where_the_session_works_and_one_is_told(tmp_path: Path) -> None:
-    id_, said = exported(tmp_path, "", "html", "json")
+    id_, said = exported(tmp_path, "", "html", "tar")
 
     files = {p.suffix: p for p in tmp_path.iterdir() if p.name.startswith("refold-")}
     assert {p.name for p in files.values()} == {
         f"refold-{id_}.md",
         f"refold-{id_}.html",
-        f"refold-{id_}.json",
+        f"refold-{id_}.tar",
     }
     assert "One **and** two." in files[".md"].read_text("utf-8")
     assert "One <strong>and</strong> two." in files[".html"].read_text("utf-8")
@@ -101,5 +101,5 @@ def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(tmp_path: Path) -
 
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert "stopped\n" in said
-    assert f"refold-{id_}.json" not in said
+    assert f"refold-{id_}.tar" not in said
     assert said.index("stopped") < said.index("Fine.") < said.index("there: 1 session")

@@ -19,13 +19,13 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal.home import Home
 
-FORMS = ("md", "html", "json", "text")
-SUFFIXES = {"md": ".md", "html": ".html", "json": ".json", "text": ".txt"}
+FORMS = ("md", "html", "tar", "text")
+SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt"}
 
 
 def add_parsers(what: Subparsers) -> None:
     """`export` and `import`, below `refold sessions`."""
-    out = what.add_parser("export", help="a session as Markdown, HTML, JSON or text")
+    out = what.add_parser("export", help="a session as Markdown, HTML, text, or a tar")
     add_session(out)
     add = out.add_argument
     add("--format", choices=FORMS, help="without it, by the name of FILE, or md")
@@ -33,9 +33,9 @@ def add_parsers(what: Subparsers) -> None:
     add("--force", action="store_true", help="also where FILE is there already")
     add("--children", action=BooleanOptionalAction, default=True, help="with all below it")
     add("--thoughts", action="store_true", help="with what the model thought aloud")
-    into = what.add_parser("import", help="make a session of one exported as JSON")
+    into = what.add_parser("import", help="make a session of one exported as a tar")
     into.add_argument(
-        "file", metavar="FILE", help="as export --format json wrote it; -: stdin"
+        "file", metavar="FILE", help="as export --format tar wrote it; -: stdin"
     )
     into.add_argument("--directory", metavar="DIR", help="where it goes on; else here")
 
@@ -54,6 +54,8 @@ def export(found: Namespace) -> int:
         raise BadInput("-o is empty: give the name of a file, or - to print")
     if found.output != "-":
         check_free(path, force=found.force)
+    elif form == "tar" and sys.stdout.isatty():
+        raise BadInput("a tar is no text: give -o FILE, or a pipe")
     made = exported(session, wanted)
     if found.output == "-":
         for piece in made.pieces:
@@ -102,8 +104,8 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
     if made.lacking:
         blobs = many(made.lacking, "blob")
         complain(f"{blobs} that its events name were not in {name}")
-    sessions = many(made.counts.sessions_in_all, "session")
-    write(f"{made.id}: {sessions}, {many(made.counts.events_in_all, 'event')}\n")
+    sessions = many(made.sessions, "session")
+    write(f"{made.id}: {sessions}, {many(made.events, 'event')}\n")
     remark(f"imported; refold -r {made.id} goes on with it in {directory}")
     return 0
 

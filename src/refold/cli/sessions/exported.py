@@ -1,6 +1,6 @@
 """A session in each form that it can be exported in, as bytes to be written.
 
-JSON is made in `journal.bundle`, what people read in `views.export`; here they are given
+A tar is made in `journal.bundle`, what people read in `views.export`; here they are given
 what they need of this machine: blobs, the tools' names for calls, the local time.
 """
 
@@ -37,7 +37,7 @@ class Wanted(Struct, frozen=True):
 
 def exported(session: Session, wanted: Wanted) -> Exported:
     """The session in the form that is wanted. Reads from the disk as pieces are taken."""
-    if wanted.form == "json":
+    if wanted.form == "tar":
         from refold.journal.bundle.packing import Packing
 
         with told("read", session.path):

@@ -1,49 +1,56 @@
-"""A session as one document, in pieces: its journal, its blobs, and all below it.
+"""A session as a tar, in pieces: its journal, its blobs, and all below it.
 
 Reads only, and holds no more than one line or one piece of a blob at a time; so it works
 while the session runs, and for one of any length. What is damaged is left out and told.
 Checkpoints are not in it: they are copies of files, and stay with those.
 """
 
-from base64 import b64encode
+import os
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from refold import __version__
-from refold.errors import BadInput
-from refold.journal import blobs, lines
+from refold.errors import BadInput, Corrupt
+from refold.journal import blobs, codec, lines, pen
+from refold.journal.below import ChildBorn
 from refold.journal.blobs import is_name
-from refold.journal.bundle.form import (
-    BLOB_END,
-    EVENTS_END,
-    FORMAT,
-    OPEN,
-    PIECE,
-    SESSION_END,
-    VERSION,
-    Counts,
-    Header,
-)
-from refold.journal.bundle.survey import Survey, good_lines, lies_in, survey
+from refold.journal.bundle.archive import PIECE, beginning, end, member
+from refold.journal.bundle.following import follow
+from refold.journal.events import Imported
+from refold.journal.family import CHILD
 from refold.journal.home import CHILDREN
+from refold.journal.named import NAMING, blobs_of
+from refold.journal.tree_files import is_written
 
 
-class Part(Struct, frozen=True):
+class _Survey(Struct, frozen=True):
+    """`events` good lines in the first `size` bytes. `damage` says what is wrong after them.
+
+    What an import has added at the end is none of them, if nothing has happened since:
+    then `source` is the id that the session had before.
+    """
+
+    events: int
+    size: int
+    children: tuple[str, ...] = ()
+    blobs: tuple[str, ...] = ()  # in the order in which they are first named
+    damage: str = ""
+    source: str = ""
+
+
+class _Part(Struct, frozen=True):
     """One journal. `name` is that below the first: "child-1/child-2"."""
 
     name: str
     path: Path
-    seen: Survey
-    blobs: tuple[str, ...]  # those that are there and good
-    size: int  # bytes of those
+    seen: _Survey
+    blobs: dict[str, int]  # the sizes of those that are there and good
 
 
 class Packing:
-    """Looks at all there is; then `pieces` gives the document. `damages`: what is not in it.
+    """Looks at all there is; then `pieces` gives the tar. `damages`: what is not in it.
 
     Raises `BadInput` where nothing stands in the session. A child goes as any other: what
     it had of its parent is history once it is imported.
@@ -52,17 +59,12 @@ class Packing:
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
         self.damages = list[str]()
         self._children = children
-        self._parts = list(self._survey("", path))
+        self._parts = list(self._look("", path))
         first = self._parts[0].seen
         if not first.events:
             why = f": {first.damage}" if first.damage else ""
             raise BadInput(f"there is nothing good to export in {session}{why}")
         self.id = first.source or session
-
-    @property
-    def size(self) -> int:
-        """About how many bytes the document has."""
-        return sum(part.seen.size + part.size * 4 // 3 for part in self._parts)
 
     @property
     def events(self) -> int:
@@ -73,35 +75,26 @@ class Packing:
         return len(self._parts)
 
     def pieces(self) -> Iterator[bytes]:
-        header = msgspec.json.encode(Header(FORMAT, VERSION, __version__, self.id))
-        yield header.removesuffix(b"]}") + b"\n"
-        for number, part in enumerate(self._parts, start=1):
-            last = number == len(self._parts)
-            yield (
-                b'{"name":' + msgspec.json.encode(part.name) + b',"events":' + OPEN + b"\n"
-            )
-            yield from _separated(_whole_lines(part))
-            yield EVENTS_END + b"\n"
-            for at, name in enumerate(part.blobs, start=1):
-                yield f'"{name}":['.encode() + b"\n"
-                yield from _separated(_encoded(part.path / blobs.NAME / name))
-                yield BLOB_END + (b"\n" if at == len(part.blobs) else b",\n")
-            yield SESSION_END + (b"\n" if last else b",\n")
-        found = sum(len(part.blobs) for part in self._parts)
-        counts = msgspec.json.encode(Counts(len(self._parts), self.events, found))
-        yield b"]," + counts.removeprefix(b"{") + b"\n"
+        yield from beginning(self.id)
+        for part in self._parts:
+            above, size = f"{part.name}/" if part.name else "", part.seen.size
+            yield from _file(above + lines.NAME, part.path / lines.NAME, size)
+            for name, size in part.blobs.items():
+                blob = f"{blobs.NAME}/{name}"
+                yield from _file(above + blob, part.path / blob, size)
+        yield end()
 
-    def _survey(self, name: str, path: Path) -> Iterator[Part]:
-        seen = survey(path)
+    def _look(self, name: str, path: Path) -> Iterator[_Part]:
+        seen = _survey(path)
         if seen.damage:
             self.damages.append(seen.damage)
         sizes = {each: self._blob(path / blobs.NAME, each) for each in seen.blobs}
         good = {each: size for each, size in sizes.items() if size is not None}
-        yield Part(name, path, seen, tuple(good), sum(good.values()))
+        yield _Part(name, path, seen, good)
         for child in seen.children if self._children else ():
             below = path / CHILDREN / child
-            if lies_in(below):  # those of the session that this one is a fork of are there
-                yield from self._survey(f"{name}/{child}".lstrip("/"), below)
+            if _lies_in(below):  # those of the session that this one is a fork of are there
+                yield from self._look(f"{name}/{child}".lstrip("/"), below)
 
     def _blob(self, directory: Path, name: str) -> int | None:
         """Its size; None: it is not as it was, or not there."""
@@ -112,7 +105,7 @@ class Packing:
         path = directory / name
         try:
             size = path.stat().st_size
-            for piece in _in_pieces(path):
+            for piece in _in_pieces(path, size):
                 found.update(piece)
         except FileNotFoundError:
             self.damages.append(f"the blob {path} is missing")
@@ -126,28 +119,88 @@ class Packing:
         return None
 
 
-def _whole_lines(part: Part) -> Iterator[bytes]:
-    for line in good_lines(part.path / lines.NAME, part.seen.size):
-        yield line[:-1]
+def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of it: more may have been written since."""
+    return member(name, size, _in_pieces(path, size))
 
 
-def _encoded(path: Path) -> Iterator[bytes]:
-    for piece in _in_pieces(path):
-        yield b'"' + b64encode(piece) + b'"'
-
-
-def _in_pieces(path: Path) -> Iterator[bytes]:
+def _in_pieces(path: Path, size: int) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while piece := file.read(PIECE):
+        while piece := file.read(min(size, PIECE)):
+            size -= len(piece)
             yield piece
 
 
-def _separated(found: Iterator[bytes]) -> Iterator[bytes]:
-    """Each on a line of its own, with a comma where another comes after it."""
-    before = next(found, None)
-    for each in found:
-        assert before is not None  # there is one before this
-        yield before + b",\n"
-        before = each
-    if before is not None:
-        yield before + b"\n"
+def _survey(path: Path) -> _Survey:
+    """Look at the journal in this directory. Raises `OSError` where there is none."""
+    file = path / lines.NAME
+    # Before the lines: half a line may still be in writing, and more may be written.
+    written, note = is_written(path), pen.read(path)
+    walk, damage = _Walk(), ""
+    size = file.stat().st_size
+    try:
+        for good in follow(walk.whole(file, size)):
+            walk.see(good.line, good.says.kind)
+    except Corrupt as error:
+        damage = f"{file}: {error}"
+    if walk.torn and not damage and not written:
+        damage = f"{file}: its last line has no end, and is left out"
+    if note.head[0] > walk.events and not damage:
+        left = f"its writer left it at event {note.head[0]}"
+        damage = f"{file}: it ends at event {walk.events}, but {left}"
+    return walk.found(damage)
+
+
+def _good_lines(file: Path, size: int) -> Iterator[bytes]:
+    """The lines in the first `size` bytes of a file, one by one."""
+    with file.open("rb") as opened:
+        left = size
+        while left > 0 and (line := opened.readline(left)):
+            left -= len(line)
+            yield line
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.torn = False
+        self.events = self._size = 0
+        self._children = dict[str, None]()
+        self._blobs = dict[str, None]()
+        self._last: tuple[int, Imported] | None = None  # the size before it
+
+    def whole(self, file: Path, size: int) -> Iterator[bytes]:
+        for line in _good_lines(file, size):
+            self.torn = not line.endswith(b"\n")
+            if not self.torn:
+                yield line[:-1]
+
+    def see(self, line: bytes, kind: str) -> None:
+        self._last = None
+        if kind in NAMING or kind in ("ChildBorn", "Imported"):
+            self._look_into(line)
+        self.events += 1
+        self._size += len(line) + 1
+
+    def found(self, damage: str) -> _Survey:
+        events, size, source = self.events, self._size, ""
+        if self._last and not damage:
+            events, size, source = events - 1, self._last[0], self._last[1].source
+        names = (tuple(self._children), tuple(self._blobs))
+        return _Survey(events, size, *names, damage, source)
+
+    def _look_into(self, line: bytes) -> None:
+        event = codec.unchecked(line)
+        match event:
+            case ChildBorn(child) if CHILD.fullmatch(child):
+                self._children[child] = None
+            case Imported():
+                self._last = (self._size, event)
+            case None:
+                pass
+            case _:
+                self._blobs |= dict.fromkeys(blobs_of(event))
+
+
+def _lies_in(path: Path) -> bool:
+    """Is there a journal?"""
+    return os.path.isfile(path / lines.NAME)

@@ -1,6 +1,6 @@
-"""A session made of an exported document: all of it, or nothing.
+"""A session made of an exported one: all of it, or nothing.
 
-It is made aside and put in its place at once, like a fork. Whoever wrote the document may
+It is made aside and put in its place at once, like a fork. Whoever wrote the file may
 mean harm, so everything in it is checked, and what it has said is only history here: after
 its last line each journal tells that it was `Imported`, and no fold lets go on what was
 under way, allowed or chosen before that.
@@ -9,6 +9,8 @@ under way, allowed or chosen before that.
 import os
 import re
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from errno import EEXIST, ENOTEMPTY
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +22,8 @@ from msgspec.structs import replace
 from refold.errors import BadInput, Corrupt
 from refold.journal import blobs, codec, lines
 from refold.journal.blobs import is_name
-from refold.journal.bundle.figures import countable
-from refold.journal.bundle.following import Good, follow
-from refold.journal.bundle.form import Counts
-from refold.journal.bundle.reading import Reading
+from refold.journal.bundle.archive import Reading
+from refold.journal.bundle.following import LONGEST_LINE, Good, countable, follow
 from refold.journal.codec import Head
 from refold.journal.disk import Disk, make_directories, told
 from refold.journal.events import Entry, Imported
@@ -44,14 +44,16 @@ _AT_ONCE = 1 << 20  # bytes
 
 
 class Made(Struct, frozen=True):
-    """The session `id`, made of one that was called `source`. `lacking` are blobs.
+    """The session `id`, made of one that was called `source`, and how much it has.
 
-    `taken`: there is a session of that id here.
+    `lacking` are blobs. `taken`: there is a session of that id here.
     """
 
     id: str
     source: str
-    counts: Counts
+    sessions: int
+    events: int
+    blobs: int
     lacking: int
     taken: bool = False
 
@@ -59,6 +61,7 @@ class Made(Struct, frozen=True):
 class _Part(Struct, frozen=True):
     """A journal that was taken over, as far as the rest has to know of it."""
 
+    path: Path
     children: tuple[str, ...]
     blobs: frozenset[str]
 
@@ -112,40 +115,45 @@ def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
 
 
 class _Taking:
-    """From the document into the directory `aside`."""
+    """From the tar into the directory `aside`."""
 
     def __init__(
         self, reading: Reading, aside: Path, news: Imported, now: float, disk: Disk
     ) -> None:
         self._reading, self._aside, self._news = reading, aside, news
         self._now, self._disk = now, disk
-        self._parts = dict[str, _Part]()
-        self._events = self._blobs = self._lacking = 0
+        self._parts = dict[str, _Part]()  # the last is the one that is being read
+        self._events = self._blobs = 0
+        self._kept = set[str]()  # blobs of that
 
     def all(self) -> Made:
-        for name in self._reading.sessions():
-            self._one(name)
-        counts = self._reading.end()
-        if counts != Counts(len(self._parts), self._events, self._blobs):
-            raise self._reading.wrong("this counts other things than the file has")
-        return Made(self._news.id, self._news.source, counts, self._lacking)
+        for member in self._reading.members():
+            above, _, last = member.rpartition("/")
+            if last == lines.NAME:
+                self._session(above)
+            else:
+                self._blob(above, last)
+        if not self._parts:
+            raise self._reading.wrong("there is no session in it")
+        self._keep()
+        named = sum(len(part.blobs) for part in self._parts.values())
+        counts = (len(self._parts), self._events, self._blobs, named - self._blobs)
+        return Made(self._news.id, self._news.source, *counts)
 
-    def _one(self, name: str) -> None:
+    def _session(self, name: str) -> None:
         path = self._place(name)
+        self._keep()
         make_directories(path, self._disk)
-        part = self._journal(name, path)
-        self._parts[name] = part
-        kept = set[str]()
-        for blob in self._reading.blobs():
-            if blob not in part.blobs or blob in kept:
-                raise self._reading.wrong(f"no event here names a blob {blob[:80]!r}")
-            self._blob(path / blobs.NAME, blob)
-            kept.add(blob)
-        self._blobs += len(kept)
-        self._lacking += len(part.blobs - kept)
-        for made in (path / blobs.NAME,) if kept else ():
-            self._disk.sync_directory(made)
-        self._disk.sync_directory(path)
+        self._parts[name] = self._journal(name, path)
+
+    def _keep(self) -> None:
+        """What was read of the last session stays, also where the power fails."""
+        for part in [*self._parts.values()][-1:]:
+            if self._kept:
+                self._disk.sync_directory(part.path / blobs.NAME)
+            self._disk.sync_directory(part.path)
+        self._blobs += len(self._kept)
+        self._kept = set[str]()
 
     def _place(self, name: str) -> Path:
         """Where it lies: a child below a parent that tells of its birth, and nowhere else."""
@@ -164,11 +172,10 @@ class _Taking:
         return path
 
     def _journal(self, name: str, path: Path) -> _Part:
-        out = _Out(path / lines.NAME, self._disk)
-        try:
-            walk = _Walk()
+        walk = _Walk()
+        with self._new(path / lines.NAME) as out:
             try:
-                for good in follow(self._reading.events()):
+                for good in follow(self._reading.lines(LONGEST_LINE)):
                     walk.see(good)
                     out.write(good.line + b"\n")
             except Corrupt as error:
@@ -176,11 +183,8 @@ class _Taking:
             if not walk.view.seq:
                 raise self._reading.wrong("the session has no events")
             out.write(walk.then(self._own(name), self._now) + b"\n")
-            out.keep()
-        finally:
-            out.close()
         self._events += walk.view.seq
-        return walk.part()
+        return walk.part(path)
 
     def _own(self, name: str) -> Imported:
         news = self._news
@@ -188,15 +192,28 @@ class _Taking:
             return news
         return Imported(f"{news.source}/{name}", f"{news.id}/{name}", news.directory)
 
-    def _blob(self, directory: Path, name: str) -> None:
-        make_directories(directory, self._disk)
-        out, found = _Out(directory / name, self._disk), sha256()
-        try:
+    def _blob(self, above: str, name: str) -> None:
+        session, part = next(reversed(self._parts.items()), ("", None))
+        if above != f"{session}/{blobs.NAME}".lstrip("/") or part is None:
+            raise self._reading.wrong("an exported session has no such file here")
+        if name not in part.blobs or name in self._kept:
+            raise self._reading.wrong(f"no event here names a blob {name[:80]!r}")
+        make_directories(part.path / blobs.NAME, self._disk)
+        found = sha256()
+        with self._new(part.path / blobs.NAME / name) as out:
             for piece in self._reading.pieces():
                 found.update(piece)
                 out.write(piece)
             if found.hexdigest() != name:
                 raise self._reading.wrong(f"the blob {name} is not what its name says")
+        self._kept.add(name)
+
+    @contextmanager
+    def _new(self, path: Path) -> Generator["_Out"]:
+        """A new file. It is kept, unless an error ends it."""
+        out = _Out(path, self._disk)
+        try:
+            yield out
             out.keep()
         finally:
             out.close()
@@ -243,9 +260,9 @@ class _Walk:
         line, _ = codec.encode(entry, self._head)
         return line
 
-    def part(self) -> _Part:
+    def part(self, path: Path) -> _Part:
         children = tuple(child.name for child in self.view.family.children)
-        return _Part(children, frozenset(self._blobs))
+        return _Part(path, children, frozenset(self._blobs))
 
 
 class _Out:

@@ -22,7 +22,7 @@ from refold.views.counts import in_bytes
 
 
 async def export(here: Conversation, rest: str) -> None:
-    """`/export [md|html|json|text] [FILE]`."""
+    """`/export [md|html|tar|text] [FILE]`."""
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
     if not form and name.isalnum():

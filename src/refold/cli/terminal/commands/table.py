@@ -56,7 +56,7 @@ def _sessions() -> tuple[Command, ...]:
                 looking_back.history, "[N]", group="session",
                 more="N: only the last so many times that you spoke."),
         Command("export", "write this session to a file", exporting.export,
-                "[md|html|json|text] [FILE]", group="session",
+                "[md|html|tar|text] [FILE]", group="session",
                 choices=one_of("md", "html", "json", "text"),
                 more="Without FILE, beside the work, under a name of its own."),
         Command("fork", "go on in a copy; this session stays as it is", going_back.fork,

@@ -1,0 +1,182 @@
+"""The form of an exported session: a tar of plain files, written in pieces, read in order.
+
+    session.json                    what wrote it, and the id of the session
+    events.jsonl                    its journal, byte for byte
+    blobs/<sha256>                  what its events name, byte for byte
+    child-1/events.jsonl            each child after what it was born in
+    child-1/blobs/<sha256>
+
+The headers are those of ustar, 512 bytes each, with no extensions, and no member is a link
+or a folder. What is read is never unpacked by its names, and nothing is held that is longer
+than was asked for. What the content means, and where it goes, is `unpacking`'s business.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from tarfile import REGTYPE, USTAR_FORMAT, HeaderError, TarInfo
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from refold import __version__
+from refold.errors import BadInput
+
+FORMAT = "refold session"
+VERSION = 2  # the first was one JSON document
+
+PIECE = 1 << 20  # bytes of content at once
+_FIRST = "session.json"
+_LONGEST_START = 64_000  # of that
+_BLOCK = 512
+_END = bytes(2 * _BLOCK)
+_MOMENT = 315_532_800  # 1980, for all: the same session makes the same bytes
+_WAS_JSON = b'{"format":"refold session"'
+
+
+class Header(Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands first. `id` is that of the session at the top."""
+
+    format: str
+    version: int
+    refold: str
+    id: str
+
+
+def beginning(id_: str) -> Iterator[bytes]:
+    """The first member."""
+    header = msgspec.json.encode(Header(FORMAT, VERSION, __version__, id_)) + b"\n"
+    return member(_FIRST, len(header), [header])
+
+
+def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
+    """Raises `OSError` where `content` is shorter by now, `BadInput` for what no tar holds."""
+    info = TarInfo(name)
+    info.size, info.mode, info.mtime = size, 0o600, _MOMENT
+    try:
+        yield info.tobuf(USTAR_FORMAT)
+    except ValueError as error:
+        raise BadInput(f"{name} cannot be exported, {size:,} bytes: {error}") from error
+    left = size
+    for piece in content:
+        left -= len(piece)
+        yield piece
+    if left:
+        raise OSError(f"{name} was changed meanwhile")
+    yield bytes(-size % _BLOCK)
+
+
+def end() -> bytes:
+    """What stands last: so a file that was cut off is known."""
+    return _END
+
+
+class Reading:
+    """From the start of `file` to its end. Each member is read before the next."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file, self._name = file, name
+        self._member, self._left = "", 0
+        self._members = self._each()
+
+    def header(self) -> Header:
+        """Raises `BadInput` for what was not written by refold, or by another version."""
+        if next(self._members, "") != _FIRST or self._left > _LONGEST_START:
+            raise self._foreign()
+        text = b"".join(self.pieces())
+        try:
+            found = msgspec.json.decode(text, type=dict[str, object])
+            if found.get("format") != FORMAT:
+                raise self._foreign()
+            if found.get("version") != VERSION:
+                raise BadInput(
+                    f"{self._name} is of version {found.get('version')!r} of the form, and "
+                    f"this refold knows {VERSION}: read it with the refold that wrote it, "
+                    f"{found.get('refold')!r}"
+                )
+            return msgspec.json.decode(text, type=Header)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise self.wrong(f"this is not as refold writes it ({error})") from error
+
+    def members(self) -> Iterator[str]:
+        """The names of those after the header."""
+        return self._members
+
+    def lines(self, longest: int) -> Iterator[bytes]:
+        """Those of this member, without their ends."""
+        while self._left:
+            line = self._taken(self._file.readline, min(self._left, longest + 1))
+            if not line.endswith(b"\n"):
+                long = len(line) > longest
+                raise self.wrong(
+                    f"a line is longer than {longest:,} bytes"
+                    if long
+                    else "a line has no end"
+                )
+            yield line[:-1]
+
+    def pieces(self) -> Iterator[bytes]:
+        """What is in this member."""
+        while self._left:
+            yield self._taken(self._file.read, min(self._left, PIECE))
+
+    def wrong(self, what: str) -> BadInput:
+        where = f", {self._member[:100]!r}" if self._member else ""
+        return BadInput(f"{self._name}{where}: {what}; nothing was imported")
+
+    def _each(self) -> Iterator[str]:
+        while any(block := self._block(_BLOCK)):
+            info = self._info(block)
+            self._member, self._left = info.name, info.size
+            yield info.name
+            if self._left or any(self._block(-info.size % _BLOCK)):
+                raise self.wrong("something stands here that nothing knows")
+        if not self._member:
+            raise self._foreign()
+        if any(self._block(_BLOCK)) or self._read(self._file.read, 1):
+            raise self.wrong("something stands after the end")
+
+    def _info(self, block: bytes) -> TarInfo:
+        try:
+            info = TarInfo.frombuf(block, "utf-8", "strict")
+        except (HeaderError, ValueError) as error:
+            raise (
+                self._foreign()
+                if not self._member
+                else self.wrong(f"what comes after it is no header of a tar ({error})")
+            ) from error
+        if info.type != REGTYPE or info.size < 0:
+            raise self.wrong(f"what comes after it, {info.name[:100]!r}, is no plain file")
+        return info
+
+    def _block(self, size: int) -> bytes:
+        block = self._read(self._file.read, size)
+        if block.startswith(_WAS_JSON) and not self._member:
+            raise BadInput(
+                f"{self._name} was exported as JSON, by an earlier refold, and this one "
+                "reads tars: export it anew, with --format tar"
+            )
+        if len(block) < size:
+            raise self._cut() if self._member else self._foreign()
+        return block
+
+    def _taken(self, read: Callable[[int], bytes], size: int) -> bytes:
+        found = self._read(read, size)
+        if not found:
+            raise self._cut()
+        self._left -= len(found)
+        return found
+
+    def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            return read(size)
+        except OSError as error:
+            raise BadInput(f"{self._name} cannot be read: {error.strerror}") from error
+
+    def _cut(self) -> BadInput:
+        return self.wrong("the file is cut off here")
+
+    def _foreign(self) -> BadInput:
+        return BadInput(
+            f"{self._name} is no exported session as `refold sessions export --format tar` "
+            f"writes it: it does not begin with {_FIRST}"
+        )
