@@ -15,8 +15,7 @@ from refold.journal.fold import fold
 from refold.journal.tree import Node
 from refold.values.shown import Diff, Output, Shown
 from refold.views.export.html.code import highlighting
-from refold.views.export.html.page import POLICY, page
-from refold.views.export.html.prose import prose
+from refold.views.export.html.page import POLICY, page, prose
 from refold.views.export.html.style import STYLE
 from tests.views.planted import answer, begun, family
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refold.views.cells import cells
 from refold.views.escape import visible
-from refold.views.markdown.links import opened
+from refold.views.markdown.spans import opened
 from refold.views.prose import Prose
 from refold.views.styled import Link, Piece, bare
 

@@ -4,20 +4,23 @@ No script and no address of ours is in it, and a policy for browsers says so: a 
 somebody was sent loads nothing and runs nothing, whatever a model or a tool has said.
 """
 
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from refold import __version__
 from refold.journal.tree import Node
+from refold.values.messages import Image
 from refold.values.usage import Spent, Usage
 from refold.views.counts import duration, money, tokens
+from refold.views.escape import visible
 from refold.views.export.html.call import Hand, call
-from refold.views.export.html.code import Highlighted, highlighting
+from refold.views.export.html.code import Highlighted, code, highlighting
 from refold.views.export.html.markup import Markup, element, joined
-from refold.views.export.html.picture import picture
-from refold.views.export.html.prose import Prose, prose
 from refold.views.export.html.style import STYLE
 from refold.views.export.story import Means, Story, Turn, story
 from refold.views.export.wording import who
@@ -34,10 +37,71 @@ from refold.views.screen.rows import turn_rows
 from refold.views.screen.talk import from_child
 from refold.views.styled import Line
 
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _TABLE = 3  # turns from which on there is a table of them
 _LONG_TABLE = 20  # turns from which on it is folded
 _LAST = 253_402_300_799  # the end of the year 9999
+_LARGEST = 8_000_000  # bytes
+_SCHEMES = ("http", "https", "mailto")
+_BELOW = 3  # of the headings of the page
+_LONGEST = 200_000  # characters; nobody reads more as prose
+
+Prose = Callable[[str], Markup]
+
+
+# The Markdown of an answer as HTML. What would load, run or lead astray stays text.
+#
+# HTML in it is text, pictures of it are links, and links lead to the web or to a mailbox
+# only. `markdown-it` makes the rest; headings are set below those of the page.
+def prose(highlighted: Highlighted) -> Prose:
+    """What makes HTML of Markdown, its code by `highlighted`."""
+    from markdown_it import MarkdownIt
+
+    def block(content: str, language: str, attributes: str) -> str:
+        return code(highlighted(content, language))
+
+    made = MarkdownIt("commonmark", {"html": False, "highlight": block})
+    made.enable(["table", "strikethrough"]).disable("image")
+    made.validateLink = _leads_outside
+
+    def html(words: str) -> Markup:
+        shown = visible(words)
+        if len(shown) > _LONGEST:
+            return code(highlighted(shown, ""))
+        tokens = made.parse(shown)
+        _tame(tokens)
+        html = str(made.renderer.render(tokens, made.options, {}))
+        # Only the renderer writes these tags: those of the text are escaped by now.
+        html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+        return Markup(html.replace("</table>", "</table></div>"))
+
+    return html
+
+
+def _leads_outside(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return False
+    return found.scheme.lower() in _SCHEMES and url.isprintable()
+
+
+def _tame(tokens: Sequence["Token"]) -> None:
+    for token in tokens:
+        if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            token.tag = f"h{min(int(token.tag[1]) + _BELOW, 6)}"
+        if token.type == "fence":
+            token.attrs = {}
+        if token.type == "link_open":
+            token.attrs = {"href": str(token.attrs["href"]), "rel": "noreferrer noopener"}
+        style = str(token.attrs.pop("style", ""))
+        if style.startswith("text-align:"):
+            token.attrs["class"] = f"to-{style.removeprefix('text-align:')}"
+        if token.children:
+            _tame(token.children)
 
 
 def page(node: Node, means: Means) -> Iterator[str]:
@@ -216,3 +280,29 @@ def _styled(line: Line) -> Markup:
             for style, said in line
         )
     )
+
+
+# Pictures inside the page: only what is one, by its first bytes, and no SVG, which is a program.
+def picture(image: Image, content: bytes | None) -> Markup:
+    name = image.name or "picture"
+    kind = _kind(content or b"")
+    if content is None or not kind or len(content) > _LARGEST:
+        why = "gone" if content is None else "too large" if kind else "no picture"
+        return element("p", f"[picture {name}: {why}]", class_="dim")
+    data = f"data:{kind};base64,{b64encode(content).decode()}"
+    # An element without an end, so it is not made by `element`; what is in it is.
+    alt = element("i", name).removeprefix("<i>").removesuffix("</i>").replace("\n", " ")
+    shown = Markup(f'<img src="{data}" alt="{alt}">')
+    return element("figure", shown, element("figcaption", joined(name)))
+
+
+def _kind(content: bytes) -> str:
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if content.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return ""
