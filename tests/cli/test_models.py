@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.cli.setup.models import add_parser, run
-from refold.cli.setup.models_table import Row, lines, short
+from refold.cli.setup.models import Row, add_parser, lines, run, short
 from refold.errors import BadInput
 from refold.provider.catalog import find
 from refold.provider.known import Step

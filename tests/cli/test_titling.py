@@ -7,8 +7,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.cli.finishing import opened
-from refold.cli.titling import find_title, title_in
+from refold.cli.finishing import find_title, opened, title_in
 from refold.engine.world import Mind
 from refold.journal import codec
 from refold.journal.events import Reserved, Settled

@@ -19,6 +19,7 @@ import anyio
 import pytest
 
 from refold import Agent, Effect, Reply, tool
+from refold.cli.finishing import find_title
 from refold.cli.pipes.stdio import Door
 from refold.cli.pipes.told import Told
 from refold.cli.surrounding import around
@@ -28,7 +29,6 @@ from refold.cli.terminal.display.notifying import BELL
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.keyboard.plain import Plain
 from refold.cli.terminal.work import Work
-from refold.cli.titling import find_title
 from refold.config.folders import Folders
 from refold.config.load import flat, load
 from refold.config.paths import paths

@@ -1,14 +1,15 @@
 """Open the session that the command line names. Shared by the doors."""
 
+import gc
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 from msgspec import Raw
 
-from refold.cli.keeping import all_kept
 from refold.cli.out import remark
 from refold.cli.taking_up import choose_again, place_of
 from refold.config.here import Here, load_here
@@ -184,3 +185,21 @@ def _directory(text: str) -> Path:
     if not found.is_dir():
         raise BadInput(f"--add-dir {text!r}: there is no such directory")
     return found
+
+
+# No look for garbage while a long session is read: what that makes stays to the end.
+#
+# A look goes through everything there is, and would find nothing. How often there is one
+# otherwise is said in `main`.
+@contextmanager
+def all_kept() -> Generator[None]:
+    """Throw nothing away meanwhile, and look at none of it again afterwards."""
+    if not gc.isenabled():  # somebody else has a say in it
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

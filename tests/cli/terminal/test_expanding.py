@@ -9,8 +9,7 @@ from stage import EDIT, READ
 from test_conversation import Evening
 
 from refold.cli.terminal.commands.whole import pager_of
-from refold.cli.terminal.display import hyperlinks
-from refold.cli.terminal.display.look import Look
+from refold.cli.terminal.display.look import Look, are_opened
 from refold.cli.terminal.display.paper import Paper
 from refold.errors import RefoldError
 from refold.views.styled import Link
@@ -128,7 +127,7 @@ def test_a_pager_that_is_no_command_is_said_to_be_none() -> None:
 def test_links_are_only_for_terminals_that_are_known_to_open_them(
     environ: dict[str, str], opened: bool
 ) -> None:
-    assert hyperlinks.are_opened(environ) is opened
+    assert are_opened(environ) is opened
 
 
 def test_a_link_is_an_order_before_its_words_and_one_after() -> None:

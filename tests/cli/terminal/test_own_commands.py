@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from test_conversation import Evening
 
-from refold.cli.terminal.own.modes_seen import ModesSeen
-from refold.cli.terminal.own.shell_words import Ran, told
+from refold.cli.terminal.own.own_terminal import ModesSeen
+from refold.cli.terminal.own.shell import Ran, told
 from refold.engine.decide import TakeUp
 from refold.engine.policies.converse import converse
 from refold.journal import codec

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.cli.terminal.keyboard.line_editor.parser import Parser, begun
+from refold.cli.terminal.keyboard.line_editor.keyboard import Parser, begun
 from refold.cli.terminal.keyboard.line_editor.pasting import Pasted
 from refold.cli.terminal.own.unordered import as_it_stood, unordered
 

@@ -6,17 +6,19 @@ ask for as long as stdin is open; what is still asked then, by the session or by
 of it, is denied. What waited when a session was left is put again when it is resumed.
 """
 
+import os
+import sys
 from argparse import Namespace
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from functools import partial
 
 import anyio
+from anyio import to_thread
 
 from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.out import complain
 from refold.cli.pipes.desk import Desk
 from refold.cli.pipes.headless import INTERRUPTED, TIMED_OUT, closed
-from refold.cli.pipes.order_lines import LONGEST, lines
 from refold.cli.pipes.orders import CompactTalk, UserMessage, order_in
 from refold.cli.pipes.stopping import Stops
 from refold.cli.pipes.told import WAITING, Told
@@ -33,6 +35,8 @@ from refold.views.stream import Document
 
 _NOBODY = "nobody is there to answer any more"
 _LATE = "out of time"
+LONGEST = 32 * 1024 * 1024  # bytes of one line
+_PIECE = 65_536
 
 
 def run(found: Namespace, told: Told, stops: Stops) -> int:
@@ -222,3 +226,29 @@ class Door:
         await anyio.sleep(seconds)
         self._told.outlet.hurry()
         await self.leave(TIMED_OUT, _LATE)
+
+
+# The lines of stdin, as they come, for a program at the other end. What stands in one
+# is the business of `orders`.
+async def lines() -> AsyncGenerator[bytes | None]:
+    """Each without its end; None for one that is too long. The last may have no end."""
+    source, left, too_long = sys.stdin.fileno(), bytearray(), False
+    while piece := await _piece(source):
+        begun, *others = piece.split(b"\n")
+        too_long = too_long or len(left) + len(begun) > LONGEST
+        left += b"" if too_long else begun
+        for line in others:
+            yield None if too_long else bytes(left)
+            left, too_long = bytearray(line), False
+    if too_long or left:
+        yield None if too_long else bytes(left)
+
+
+async def _piece(source: int) -> bytes:
+    try:
+        await anyio.wait_readable(source)
+        return os.read(source, _PIECE)
+    except PermissionError:  # a file is always readable, and cannot be waited for
+        return await to_thread.run_sync(os.read, source, _PIECE)
+    except OSError:  # whoever held the other end is gone
+        return b""

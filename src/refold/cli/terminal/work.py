@@ -12,14 +12,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from refold.cli.terminal.asking.asker import Asker
 from refold.cli.terminal.display.aloud import Aloud
 from refold.cli.terminal.display.notifying import Patience, ring
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.display.showing import Showing
-from refold.cli.terminal.floor import Floor
-from refold.cli.terminal.following import Following
 from refold.cli.terminal.reading import CTRL_C, Reading
 from refold.cli.terminal.steering import Obey, Steering, nothing
 from refold.cli.terminal.surroundings import Surroundings
@@ -240,3 +239,82 @@ class Work:
 
 def sentence(error: RefoldError) -> Line:
     return (("bad", visible(str(error))),)
+
+
+# Who may speak with the person now: one at a time, be it a printer or a question.
+#
+# Printing takes `printing` for a moment. A question takes the keyboard too: then
+# nobody else reads from it, or two readers would share one terminal and each get
+# half of what is typed.
+class Floor:
+    """`keyboard` gives what is typed while nobody asks anything."""
+
+    def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
+        self.printing = anyio.Lock()
+        self.asking = False
+        self._typed = keyboard
+        self._keyboard = anyio.Lock()
+        self._listening: anyio.CancelScope | None = None
+        self._wish = anyio.Event()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None]:
+        """Have it for a question: nothing else is printed or read."""
+        async with self.printing:
+            self.asking = True
+            self._stop_listening()
+            try:
+                async with self._keyboard:
+                    yield
+            finally:
+                self.asking = False
+
+    @property
+    def wanted(self) -> bool:
+        """Has somebody pressed Ctrl+C, and not been asked what they want?"""
+        return self._wish.is_set()
+
+    def want(self) -> None:
+        self._wish.set()
+        self._stop_listening()
+
+    def heard(self) -> None:
+        self._wish = anyio.Event()
+
+    async def typed(self) -> str:
+        """What is typed while nobody asks anything; "" if a Ctrl+C came."""
+        while not self.wanted:
+            async with self._keyboard:
+                if self.asking:  # it waits for the keyboard, and was here first
+                    continue
+                with anyio.CancelScope() as self._listening:
+                    await checkpoint_if_cancelled()  # a line may be there already
+                    return await self._typed()
+        return ""
+
+    def _stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+
+# How much of what happens is printed by now, and waiting for more.
+#
+# What happens is heard here only as "there was something": who prints it says how far.
+class Following:
+    """`shown` is the seq of the newest event that is printed."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self._news = anyio.Event()
+
+    def tell(self) -> None:
+        """Something has happened, or has been shown."""
+        told, self._news = self._news, anyio.Event()
+        told.set()
+
+    async def more(self) -> None:
+        await self._news.wait()
+
+    async def caught_up(self, seq: int) -> None:
+        while self.shown < seq:
+            await self.more()

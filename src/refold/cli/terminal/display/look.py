@@ -6,13 +6,14 @@ says so. Which display it is, `displays` decides.
 """
 
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.cli.terminal.display import colours, hyperlinks
+from refold.cli.terminal.display import colours
 from refold.cli.terminal.display.displays import Display, display, is_dumb
 from refold.cli.terminal.display.spelling import MOST, is_all_of_unicode
 from refold.cli.terminal.display.terminfo import terminfo
@@ -52,6 +53,9 @@ _FIT_AGAIN = (
     "TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION",
     "KONSOLE_VERSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "GHOSTTY_RESOURCES_DIR",
 )  # fmt: skip
+_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "vscode", "Hyper", "Tabby", "rio", "mintty")
+_TERMS = ("xterm-kitty", "xterm-ghostty", "foot", "alacritty", "contour", "wezterm", "rio")
+_VTE = 5000  # 0.50, of 2017; the one before crashed on some
 
 
 def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
@@ -88,7 +92,7 @@ class Look(Struct, frozen=True):
     def paint(self, style: Style | Link, text: str) -> str:
         if isinstance(style, Link):
             shown = self.paint("link", text)
-            return hyperlinks.linked(style.url, shown) if self.links else shown
+            return linked(style.url, shown) if self.links else shown
         if not self.color or (not text.strip() and style not in _FILLED):
             return text
         begin = self.paints.get(style, "")
@@ -149,7 +153,7 @@ def look(
             moving,
             paints=_paints(theme, colors),
             up="\x1b[A" if again else "",
-            links=hyperlinks.are_opened(environ),
+            links=are_opened(environ),
         )
     said = {
         style: colours.by_terminfo(colours.themed(codes, theme, known.colors), known)
@@ -200,3 +204,30 @@ def _height(out: TextIO) -> int:
         return os.get_terminal_size(out.fileno()).lines
     except (OSError, ValueError, AttributeError):
         return 0
+
+
+# Which terminals are known to open a link that words carry, and how they are told to.
+#
+# The order is OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal
+# that does not know it may print it, and inside tmux or screen nobody knows who is outside: so
+# only those that say who they are get it. The address was made harmless before
+# (`views.markdown.spans`).
+def are_opened(environ: Mapping[str, str]) -> bool:
+    term = environ.get("TERM", "")
+    if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
+        return False
+    version = environ.get("VTE_VERSION", "")
+    if version.isdecimal():
+        return len(version) < 9 and int(version) >= _VTE
+    return bool(
+        environ.get("TERM_PROGRAM") in _PROGRAMS
+        or term.startswith(_TERMS)
+        or environ.get("WT_SESSION")
+        or environ.get("KITTY_WINDOW_ID")
+    )
+
+
+def linked(url: str, painted: str) -> str:
+    """The rows that one link is broken into have one name, so that they light up together."""
+    name = f"{zlib.crc32(url.encode()):x}"
+    return f"\x1b]8;id={name};{url}\x1b\\{painted}\x1b]8;;\x1b\\"

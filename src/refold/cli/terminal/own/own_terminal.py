@@ -18,7 +18,6 @@ import anyio
 from msgspec import Struct
 
 from refold import programs
-from refold.cli.terminal.own.modes_seen import ModesSeen
 from refold.cli.terminal.own.unordered import as_it_stood
 from refold.errors import RefoldError
 from refold.place.printed import Printed
@@ -34,6 +33,20 @@ _BEGIN = (
     "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
     "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
     "os.execvp(sys.argv[1],sys.argv[1:])"
+)
+_MODES = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
+_ON_FROM_THE_START = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
+_SCREENS = frozenset({b"47", b"1047", b"1049"})
+_LONGEST = 80  # bytes of an order that comes in two pieces
+# What was seen of each kind, and what ends it.
+_OTHERS = (
+    (re.compile(rb"\x1b\[[0-9;:]*m"), b"\x1b[0m"),
+    (re.compile(rb"\x1b="), b"\x1b>"),
+    (re.compile(rb"\x1b[()][^B]"), b"\x1b(B\x1b)B"),
+    (re.compile(rb"\x0e"), b"\x0f"),
+    (re.compile(rb"\x1b\[[0-9;]*r"), b"\x1b7\x1b[r\x1b8"),  # it moves the cursor home
+    (re.compile(rb"\x1b\[>[0-9;]*u"), b"\x1b[<u"),
+    (re.compile(rb"\x1b\[>4;[12]m"), b"\x1b[>4m"),
 )
 
 
@@ -164,3 +177,38 @@ def _write(target: int, data: bytes) -> None:
     with suppress(OSError):  # the terminal is gone; the command is told so by its own
         while data:
             data = data[os.write(target, data) :]
+
+
+# What a program has changed of a terminal, and the orders that put it right. Pure.
+#
+# A program that is ended in the middle leaves its modes behind: the cursor hidden, the
+# mouse heard, letters drawn as lines.
+class ModesSeen:
+    """`full_screen`: it drew on a screen of its own at some time."""
+
+    def __init__(self) -> None:
+        self.full_screen = False
+        self._modes = dict[bytes, bool]()
+        self._others = set[int]()
+        self._before = b""
+
+    def add(self, piece: bytes) -> None:
+        text = self._before + piece
+        self._before = text[-_LONGEST:]
+        for found in _MODES.finditer(text):
+            for mode in found[1].split(b";"):
+                on = self._modes[mode] = found[2] == b"h"
+                self.full_screen = self.full_screen or (on and mode in _SCREENS)
+        for number, (order, _) in enumerate(_OTHERS):
+            if number not in self._others and order.search(text):
+                self._others.add(number)
+
+    def undone(self) -> bytes:
+        """The orders after which the terminal is as it was."""
+        left = [
+            b"\x1b[?" + mode + (b"h" if mode in _ON_FROM_THE_START else b"l")
+            for mode, on in self._modes.items()
+            if on != (mode in _ON_FROM_THE_START)
+        ]
+        others = [undone for n, (_, undone) in enumerate(_OTHERS) if n in self._others]
+        return b"".join((*others, *left))
