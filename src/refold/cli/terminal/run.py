@@ -7,6 +7,7 @@ two prompts.
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -22,7 +23,6 @@ from refold.cli.terminal.greeting import can_go_on, greet, way_back
 from refold.cli.terminal.offering import offering
 from refold.cli.terminal.reading import Key, Reading
 from refold.cli.terminal.signals import hearing
-from refold.cli.terminal.silence import learning
 from refold.cli.terminal.steering import with_pictures
 from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.cli.terminal.this import this_terminal
@@ -258,3 +258,15 @@ class Conversation:
         sign = self.paper.look.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
         return (*before, ("person", f"{sign} "))
+
+
+# What is done while nobody types: notes are made of what was said, as when it is left.
+async def learning(here: Conversation, busy: Callable[[], bool]) -> None:
+    """After each long silence, until this is cancelled."""
+    while True:
+        seen = here.session.view.seq
+        await anyio.sleep(here.around.idle)
+        now, learn = here.session, here.around.learn_idle
+        if learn is not None and not busy() and now.idle and now.view.seq == seen:
+            with suppress(RefoldError):  # the next silence, or the end, tries again
+                await learn(now)
