@@ -161,6 +161,17 @@ def swapped(old: bytes, new: bytes) -> Harm:
     return harm
 
 
+def of_size(size: int) -> Harm:
+    """With such a number in the header of the journal, which has room for it."""
+
+    def harm(made: bytes) -> bytes:
+        info = tarfile.TarInfo("events.jsonl")
+        info.size = size
+        return b"".join(beginning(ID)) + info.tobuf(tarfile.GNU_FORMAT) + made[1536:]
+
+    return harm
+
+
 def of_id(id_: str) -> Harm:
     """Another header before the same members."""
 
@@ -182,6 +193,9 @@ def of_id(id_: str) -> Harm:
         (swapped(b'"refold":', b'"reform":'), "not as refold writes it"),
         (of_id("../../etc"), r"'../../etc' is no session's id"),
         (of_id(""), "'' is no session's id"),
+        (of_id("x" * 64_000), "no exported session"),
+        (of_size(-512), "is no plain file"),
+        (of_size(2**62), "journal is damaged|has no end|cut off"),
         (renamed("session.json", "other.json"), "no exported session"),
         (renamed("child-1/events.jsonl", "../x/events.jsonl"), "has begun a child '../x'"),
         (renamed("child-1/events.jsonl", "/events.jsonl"), "begun a child ''"),
