@@ -232,6 +232,19 @@ def test_of_a_damaged_journal_what_is_good_is_exported(tmp_path: Path, harm: str
     assert check(two.path(ID)).damages == ()
 
 
+def test_a_child_of_which_nothing_is_good_is_left_out(tmp_path: Path) -> None:
+    one, two = homes(tmp_path)
+    path = family(one.path(ID))
+    (path / "children/child-2/events.jsonl").write_bytes(b"{}\n")
+
+    packing = Packing(path, ID)
+    made = unpacked(two, b"".join(packing.pieces()))
+
+    [damage] = packing.damages
+    assert "child-2" in damage
+    assert (made.sessions, check(two.path(ID)).damages) == (3, ())
+
+
 def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     names = with_blobs(one.path(ID), b"a", b"b", b"c")

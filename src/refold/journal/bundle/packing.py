@@ -90,7 +90,8 @@ class Packing:
             self.damages.append(seen.damage)
         sizes = {each: self._blob(path / blobs.NAME, each) for each in seen.blobs}
         good = {each: size for each, size in sizes.items() if size is not None}
-        yield _Part(name, path, seen, good)
+        if seen.events or not name:  # a child without any would be refused
+            yield _Part(name, path, seen, good)
         for child in seen.children if self._children else ():
             below = path / CHILDREN / child
             if _lies_in(below):  # those of the session that this one is a fork of are there
