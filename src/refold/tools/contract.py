@@ -8,7 +8,7 @@ paragraph of the docstring is the description the model reads.
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -78,13 +78,13 @@ class Tool(Struct, frozen=True):
                 f"The arguments have {key!r} twice in one object, so it cannot be told which "
                 "is meant. Give it once. Nothing was done."
             )
-        problems = list(self._problems(found))
-        if problems:
-            takes = ", ".join(self.arguments.__struct_fields__) or "nothing"
-            raise ToolFailed(
-                f"{'; '.join(problems)}. {self.spec.name} takes {takes}. Nothing was done."
-            )
-        return {f: getattr(msgspec.convert(found, self.arguments), f) for f in found}
+        if unknown := found.keys() - set(self.arguments.__struct_fields__):
+            raise self._misfit(found, unknown)
+        try:
+            fitting = msgspec.convert(found, self.arguments)
+        except msgspec.ValidationError as error:
+            raise self._misfit(found, unknown) from error
+        return {name: getattr(fitting, name) for name in found}
 
     def touches(self, arguments: Mapping[str, object]) -> str:
         """What a call is about, for rules and labels: a path, a command line."""
@@ -109,19 +109,21 @@ class Tool(Struct, frozen=True):
         """One line that says what a call will do."""
         return f"{self.spec.name} {' '.join(self.touches(arguments).split())}".rstrip()
 
-    def _problems(self, found: Mapping[str, object]) -> typing.Iterator[str]:
+    def _misfit(self, found: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
         # msgspec stops at the first error; a model mends its call better from all.
-        fields = {f.name: f for f in msgspec.structs.fields(self.arguments)}
-        for name in found.keys() - fields.keys():
-            yield f"there is no argument {name!r}"
-        for name, field in fields.items():
-            if name in found:
+        problems = [f"there is no argument {name!r}" for name in unknown]
+        for field in msgspec.structs.fields(self.arguments):
+            if field.name in found:
                 try:
-                    msgspec.convert(found[name], field.type)
+                    msgspec.convert(found[field.name], field.type)
                 except msgspec.ValidationError as error:
-                    yield f"{name!r}: {error}"
+                    problems.append(f"{field.name!r}: {error}")
             elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
-                yield f"{name!r} is missing"
+                problems.append(f"{field.name!r} is missing")
+        takes = ", ".join(self.arguments.__struct_fields__) or "nothing"
+        return ToolFailed(
+            f"{'; '.join(problems)}. {self.spec.name} takes {takes}. Nothing was done."
+        )
 
 
 def tool(
