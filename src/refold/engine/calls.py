@@ -10,11 +10,12 @@ business.
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import anyio
 
 from refold.engine.doing import do, refused
-from refold.engine.judging import fingerprint, judge, touch
+from refold.engine.judging import judge
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events import Ended, Event, Judged, Started
@@ -60,7 +61,7 @@ async def run_ready(world: World, record: Record) -> None:
 async def run_alone(call: ToolCall, world: World, record: Record) -> None:
     """Run a call while nobody in the whole tree changes a file that it changes."""
     async with AsyncExitStack() as held:
-        for file in _files(call, world):
+        for file in _files(record.unmasked(call) or call, world):
             await held.enter_async_context(world.lineage.shared.lock(file))
         await run(call.id, world, record)
 
@@ -83,6 +84,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
                 await do(found, world, record)
             case _:
                 return
+    world.prepared.drop(call_id)
 
 
 def begin(call: ToolCall, world: World, view: View) -> list[Event]:
@@ -137,6 +139,7 @@ def in_doubt(found: OpenCall, world: World, record: Record) -> bool:
 
 def settled(found: OpenCall, reason: str, world: World, record: Record) -> Ended:
     """How a call ends that will not be done, or not again."""
+    world.prepared.drop(found.call.id)
     if found.stage == "started" and in_doubt(found, world, record):
         return Ended(found.call.id, "unknown", UNKNOWN)
     return Ended(found.call.id, "stopped", f"Not done: {reason}.")
@@ -149,8 +152,9 @@ async def _open(
 
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
-    about = touch(tool, tool.parse(call.arguments), world.facts())
-    found = judge(about, world, view, above=world.lineage.above)
+    look = world.prepared.look(call, tool, world.facts())
+    by = partial(world.prepared.decide, call.id)
+    found = judge(look.touch, world, view, above=world.lineage.above, by=by)
     verdict, reason = found.verdict, found.reason
     if verdict == "ask" and not world.attended:
         verdict, reason = "deny", f"{reason}, and {NOBODY}"
@@ -159,10 +163,10 @@ def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
         verdict,
         found.rule,
         reason,
-        about.files[0].real if about.files else "",
+        look.touch.files[0].real if look.touch.files else "",
         found.source,
         found.once,
-        fingerprint(call, about),
+        look.hash,
     )
 
 
@@ -177,7 +181,7 @@ def _files(call: ToolCall, world: World) -> Sequence[str]:
     if tool is None or tool.effect is not Effect.CHANGE:
         return ()
     try:
-        found = touch(tool, tool.parse(call.arguments), world.facts())
+        look = world.prepared.look(call, tool, world.facts())
     except ToolFailed:
         return ()
-    return sorted({target.real for target in found.files})
+    return sorted({target.real for target in look.touch.files})

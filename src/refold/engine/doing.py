@@ -5,10 +5,11 @@ recorded in `result`; whether it is to be done at all was decided before.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
-from refold.engine.judging import fingerprint, judge, mode_of, touch
+from refold.engine.judging import judge, mode_of
 from refold.engine.result import Running, ended
 from refold.engine.saving import changed, save
 from refold.engine.world import Record, World
@@ -66,12 +67,13 @@ async def _done(
     now = as_judged(found, whole, tool, world)
     if now is None:
         return Ended(whole.id, "failed", ELSEWHERE)
-    decision = judge(now, world, record.view, above=world.lineage.above)
+    known = partial(world.prepared.decide, whole.id)
+    above = world.lineage.above
+    decision = judge(now, world, record.view, above=above, by=known)
     if writes := _may_write(tool, decision):
         await save(world, record, answer=found.called)
-        decision = judge(
-            now, world, record.view, above=world.lineage.above
-        )  # the mode may be another by now
+        # The mode may be another by now.
+        decision = judge(now, world, record.view, above=above, by=known)
     if end := denied(whole.id, decision):
         return end
     own = _own(found, now, decision, running, world)
@@ -110,10 +112,10 @@ def denied(call_id: str, decision: Decision) -> Ended | None:
 def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Touch | None:
     """None: the call is about other files by now than it was judged for."""
     try:
-        now = touch(tool, tool.parse(whole.arguments), world.facts())
+        look = world.prepared.look(whole, tool, world.facts())
     except ToolFailed:
         return None
-    return now if not found.hash or fingerprint(whole, now) == found.hash else None
+    return look.touch if not found.hash or look.hash == found.hash else None
 
 
 def _may_write(tool: Tool, decision: Decision) -> bool:

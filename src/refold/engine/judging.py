@@ -38,6 +38,14 @@ class Grounds(Protocol):
     def facts(self) -> Callable[[], Facts]: ...
 
 
+class Deciding(Protocol):
+    """What `permissions.decide` does, or whoever knows the verdict already."""
+
+    def __call__(
+        self, touch: Touch, mode: Mode, rules: Sequence[Rule], facts: Facts
+    ) -> Decision: ...
+
+
 class Above(Protocol):
     """What a child may not exceed: the rights of its parent, as they are at that moment."""
 
@@ -52,17 +60,29 @@ class Above(Protocol):
 
 def touch(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Touch:
     """What a call would do. Raises `ToolFailed` where its path cannot be one."""
-    files = tuple(Target(p, facts.follow(p)) for p in tool.names_files(arguments))
-    subject = "" if tool.subject == tool.path else tool.touches(arguments)
-    where = str(arguments.get("cwd", "")) if tool.effect is Effect.RUN else ""
+    return followed(described(tool, arguments), facts)
+
+
+def described(tool: Tool, arguments: Mapping[str, object]) -> Touch:
+    """What a call says that it would do: no path of it is followed yet."""
+    runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
+    subject = ", ".join(files) if tool.paths else tool.touches(arguments)
     return Touch(
         tool.spec.name,
         tool.effect,
-        subject,
-        files,
-        facts.follow(where) if where else "",
-        network=tool.effect is Effect.RUN and arguments.get("network") is True,
+        "" if tool.subject == tool.path else subject,
+        tuple(Target(path, "") for path in files),
+        str(arguments.get("cwd", "")) if runs else "",
+        network=runs and arguments.get("network") is True,
     )
+
+
+def followed(said: Touch, facts: Facts) -> Touch:
+    """Where what was `described` leads now. Raises `ToolFailed` as `touch` does."""
+    if not said.files and not said.cwd:
+        return said
+    files = tuple(Target(each.path, facts.follow(each.path)) for each in said.files)
+    return replace(said, files=files, cwd=facts.follow(said.cwd) if said.cwd else "")
 
 
 def judge(
@@ -71,6 +91,7 @@ def judge(
     view: View,
     also: Sequence[str] = (),
     above: Above | None = None,
+    by: Deciding = decide,
 ) -> Decision:
     """What holds now. `also` are allow rules that a person might still give.
 
@@ -80,7 +101,7 @@ def judge(
     granted = [*granted_in(view, above), *also]
     rules = [*grounds.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
     facts = grounds.facts()
-    own = decide(found, mode_of(grounds, view, above), rules, facts)
+    own = by(found, mode_of(grounds, view, above), rules, facts)
     if above is None:
         return own
     both = stricter(own, above.judge(found, facts))

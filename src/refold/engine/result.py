@@ -54,7 +54,7 @@ async def ended(
         "progress": running.progress,
     }
     try:
-        arguments = tool.parse(call.arguments)
+        arguments = world.prepared.of(call, tool).arguments
         supplied = {name: house[name] for name in tool.needs}
         reply = await tool.run(**arguments, **supplied)
         return await _recordable(call.id, reply, world, running.record)

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, field
 from refold.engine.album import Album
 from refold.engine.decide import Policy
 from refold.engine.judging import Above
+from refold.engine.prepared import PreparedCalls
 from refold.engine.shared import Shared
 from refold.engine.shrinking import Shares
 from refold.engine.tracing import Trace
@@ -120,6 +121,7 @@ class World(Struct, frozen=True):
     album: Album = field(default_factory=Album)
     lineage: Lineage = field(default_factory=Lineage)
     beside: Beside | None = None
+    prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way
 
     def tool(self, name: str) -> Tool | None:
         every = (*self.tools, *self.deferred)
