@@ -38,6 +38,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "unhurried")
 
 
 @pytest.fixture(autouse=True)
+def no_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No directory of another test counts as a workspace that programs are not run from."""
+    monkeypatch.setattr("refold.programs.Programs._of_all", {})
+
+
+@pytest.fixture(autouse=True)
 def home(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
