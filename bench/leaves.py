@@ -21,7 +21,7 @@ from refold.journal.home import Home
 from refold.journal.talk import Talk
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.rlm.leaves import Leaves
-from refold.rlm.question import Question
+from refold.rlm.question import ModelQuestion
 from refold.rlm.rate import Rate
 from refold.rlm.within import Within
 from refold.session.recorder import Recorder
@@ -86,7 +86,7 @@ async def _asking(batches: Sequence[int]) -> float:
         )
         began = time.perf_counter()
         for batch in batches:
-            asked = [Question(f"text {n}", "Is it?") for n in range(batch)]
+            asked = [ModelQuestion(f"text {n}", "Is it?") for n in range(batch)]
             answers = await leaves.ask_all(asked, within)
             assert all(answer == "yes" for answer in answers)
         took = time.perf_counter() - began

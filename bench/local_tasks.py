@@ -33,7 +33,7 @@ from bench.table import show
 from refold import Agent
 from refold.hall.models import Traits
 from refold.provider.failures import Peer
-from refold.provider.http import Answer, Http, Patience
+from refold.provider.http import Http, HttpResponse, Timeouts
 from refold.provider.local.models import Model, find
 from refold.provider.local.server import ServerProcess
 from refold.provider.openai_chat import OpenAIChat
@@ -228,7 +228,7 @@ class Steady(Http):
     @asynccontextmanager
     async def post(
         self, path: str, body: bytes, *, model: str = ""
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[HttpResponse, None]:
         body = body.removesuffix(b"}") + b',"temperature":0}'
         async with super().post(path, body, model=model) as answer:
             yield answer
@@ -247,7 +247,7 @@ async def speaking(
             Peer("the model", f"{address.url}/v1"),
             {"authorization": f"Bearer {address.key}", "connection": "close"},
             secret=address.key,
-            patience=Patience(connect=5.0, idle=600.0),
+            patience=Timeouts(connect=5.0, idle=600.0),
         )
         chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
         try:

@@ -21,7 +21,7 @@ import msgspec
 
 import refold.tools
 from refold.cli.setup import man
-from refold.cli.terminal.conversing import Command
+from refold.cli.terminal.conversing import SlashCommand
 from refold.tools.contract import Tool
 from scripts import settings_tables
 
@@ -128,7 +128,7 @@ def slash_commands() -> str:
     return "\n\n".join(parts)
 
 
-def slash_command(found: Command) -> str:
+def slash_command(found: SlashCommand) -> str:
     usage = f"/{found.name} {found.takes}".strip().replace("|", "\\|")
     also = (
         f" Also {code(*(f'/{name}' for name in found.aliases))}." if found.aliases else ""

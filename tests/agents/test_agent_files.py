@@ -11,7 +11,7 @@ from refold.agents.given import tools_of
 from refold.agents.profile import EVERY, LOOKING, Bounds, Profile
 from refold.agents.registry import Registry, passed_over, registry
 from refold.errors import BadInput
-from refold.skills.places import Around
+from refold.skills.places import SkillScope
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.tools.task import task
@@ -36,7 +36,7 @@ def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Pa
     return file
 
 
-def found(here: Here, around: Around | None = None) -> Registry:
+def found(here: Here, around: SkillScope | None = None) -> Registry:
     return registry(around or here.around(), lambda: KNOWN)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from refold.agents.given import Given, tools_of
+from refold.agents.given import OfferedTools, tools_of
 from refold.agents.leash import Settled
 from refold.agents.profile import EVERY, LOOKING, Bounds, Leash, Profile, unused_preset
 from refold.agents.registry import Registry
@@ -258,14 +258,16 @@ def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:
 
 
 def test_without_deferred_tools_there_is_nothing_to_find_them_with() -> None:
-    assert tools_of(Profile(name="mine", description="."), (plugged,)) == Given((plugged,))
+    assert tools_of(Profile(name="mine", description="."), (plugged,)) == OfferedTools(
+        (plugged,)
+    )
 
 
 def test_where_somebody_else_took_the_name_everything_is_told_whole() -> None:
     theirs = replace(plugged, spec=replace(plugged.spec, name="tool_call"))
     agent = Profile(name="mine", description=".", deferred=("plugged",))
 
-    assert tools_of(agent, (theirs, plugged)) == Given((theirs, plugged))
+    assert tools_of(agent, (theirs, plugged)) == OfferedTools((theirs, plugged))
 
 
 def test_rules_of_an_agent_only_narrow() -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from refold import Agent
 from refold.claims.checking import check
 from refold.claims.found import in_answer
-from refold.claims.seen import Seen, seen_in
+from refold.claims.seen import ReadFiles, seen_in
 from refold.claims.today import Today
 from refold.claims.tree import records
 from refold.journal.home import Home
@@ -51,7 +51,7 @@ class Past(Struct, frozen=True):
     directory: Path
     path: Path
 
-    def seen(self) -> Seen:
+    def seen(self) -> ReadFiles:
         return seen_in(records(self.path, entries_in(self.path)[0]))
 
     def check(self, claims: Sequence[Claim]) -> tuple[Checked, ...]:

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from refold.claims.checking import check, told_in
 from refold.claims.found import UNREADABLE, in_answer
-from refold.claims.passages import Place, numbered
+from refold.claims.passages import LineRange, numbered
 from refold.claims.seen import Record, seen_in
 from refold.claims.today import Today
 from refold.claims.tree import records
@@ -328,7 +328,7 @@ def test_a_quote_does_not_reach_across_lines_that_were_not_shown() -> None:
 
     assert shown.places("two three") == [(1, 2)]
     assert shown.places("three four") == []
-    assert shown.places("four and five", Place(2, 6)) == []
+    assert shown.places("four and five", LineRange(2, 6)) == []
     assert [shown.is_a_line(line) for line in ("three", "one and", "four and five")] == [
         True, False, True,
     ]  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 
 from refold.claims.calls import call_finding
 from refold.claims.found import in_answer
-from refold.claims.seen import Deed, Seen
+from refold.claims.seen import Deed, ReadFiles
 from refold.values.claims import Evidence, State
 from refold.values.shown import Output
 
@@ -23,7 +23,9 @@ def verdict(
         printed,
         output=Output(command, printed, code),
     )
-    return call_finding(Evidence(call=call, quote=quote), claim, Seen(deeds=(deed,))).state
+    return call_finding(
+        Evidence(call=call, quote=quote), claim, ReadFiles(deeds=(deed,))
+    ).state
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from refold.cli.setup.described import described
 from refold.cli.setup.man import page
-from refold.views.command_line import Command, Flag, Value, Word, every
+from refold.views.command_line import Command, Flag, Positional, Value, every
 from refold.views.manual import manual
 from refold.views.result import EXIT_CODES
 
@@ -46,7 +46,7 @@ def test_every_flag_command_and_exit_code_is_in_it() -> None:
 
 def test_what_is_an_order_of_roff_is_text_in_it() -> None:
     flag = Flag(("--x",), ".SH BAD\n'br \\fB", Value("X'Y"))
-    root = Command(("refold",), "About.", (flag,), (Word(Value("W")),))
+    root = Command(("refold",), "About.", (flag,), (Positional(Value("W")),))
 
     (after,) = re.findall(r"^\.TP\n(\\fB\\-\\-x.*\n.*)$", manual(root, "1"), re.MULTILINE)
 

@@ -12,7 +12,7 @@ import pytest
 from refold.cli.setup.models import Row, add_parser, lines, run, short
 from refold.errors import BadInput
 from refold.provider.catalog import find
-from refold.provider.known import Step
+from refold.provider.known import PriceTier
 from refold.provider.prices import Rates
 from tests.provider.list_server import Pages, list_server
 
@@ -307,7 +307,7 @@ def test_local_is_a_provider_like_the_others(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_long_name_has_a_line_for_itself_and_none_is_too_wide() -> None:
-    price = Rates((Step(0, 1.0, 2.0),))
+    price = Rates((PriceTier(0, 1.0, 2.0),))
     given = [
         Row("p", "x" * 60, "live", 1000, price, ("main",)),
         Row("p", "y" * 200, "live"),

@@ -7,7 +7,7 @@ from refold.config.settings import Roles, Settings
 from refold.hall.app import App
 from refold.hall.wishes import Wishes
 from refold.provider.catalog import find
-from refold.provider.kept_lists import Found, Listed, directory_in, remember
+from refold.provider.kept_lists import Listed, ListedModel, directory_in, remember
 
 
 def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
@@ -26,7 +26,9 @@ def test_what_a_server_of_one_s_own_last_listed_is_offered_too(
     home: Path, tmp_path: Path
 ) -> None:
     state = paths({"HOME": str(home), "REFOLD_HOME": str(home / "refold")}).state
-    listed = Listed(0.0, find("ollama").base_url, (Found("llama4"), Found("qwen4")))
+    listed = Listed(
+        0.0, find("ollama").base_url, (ListedModel("llama4"), ListedModel("qwen4"))
+    )
     remember(directory_in(state), "ollama", listed)
 
     assert offered(home, tmp_path)[1:] == ("ollama/llama4", "ollama/qwen4")

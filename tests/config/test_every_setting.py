@@ -21,7 +21,7 @@ import pytest
 from refold import Agent, Effect, Reply, tool
 from refold.cli.finishing import find_title
 from refold.cli.pipes.stdio import Door
-from refold.cli.pipes.told import Told
+from refold.cli.pipes.told import StreamWriter
 from refold.cli.surrounding import around
 from refold.cli.terminal.display.look import Look
 from refold.cli.terminal.display.look import look as look_at
@@ -517,7 +517,7 @@ async def how_long_a_question_stands(build: Any) -> object:
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
     async with started(build) as (app, id_, session):
-        return Door(app, id_, session, Told("stream-json", live=False)).patience
+        return Door(app, id_, session, StreamWriter("stream-json", live=False)).patience
 
 
 @asynccontextmanager

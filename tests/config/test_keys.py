@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from refold import Agent
 from refold.cli.main import main
 from refold.config import credentials, key_command, keyring
-from refold.config.keys import Held, Keys, wrong
+from refold.config.keys import FoundKey, Keys, wrong
 from refold.config.settings import Provider
 from refold.errors import BadInput
 from refold.provider import catalog
@@ -92,7 +92,7 @@ def test_a_provider_that_asks_for_no_key_is_not_looked_up(ring: Ring) -> None:
 
 
 def test_a_key_is_not_shown_by_those_who_hold_it() -> None:
-    assert repr(Held("secret-of-mine", "file")) == "Held(file)"
+    assert repr(FoundKey("secret-of-mine", "file")) == "Held(file)"
 
 
 # A command. ---------------------------------------------------------------------------
@@ -109,7 +109,9 @@ def test_a_command_is_run_once_in_the_home_without_input(
     script = f'pwd >>"{count}"; cat; echo "  the-key  "; echo "user: me"'
     found = keys(command=shell(script), environ={"HOME": str(home)})
 
-    assert [found.find(OPENAI) for _ in range(2)] == [Held("the-key", "key_command")] * 2
+    assert [found.find(OPENAI) for _ in range(2)] == [
+        FoundKey("the-key", "key_command")
+    ] * 2
     assert count.read_text() == f"{home}\n"
 
 
@@ -169,7 +171,7 @@ def test_a_command_that_failed_is_run_again_when_the_key_is_needed_again(
 
     unlocked.touch()
 
-    assert found.find(OPENAI) == Held("the-key", "key_command")
+    assert found.find(OPENAI) == FoundKey("the-key", "key_command")
 
 
 # The keyring. -------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def test_a_command_that_failed_is_run_again_when_the_key_is_needed_again(
 def test_a_keyring_that_is_of_no_use_leaves_the_file(mode: str, ring: Ring) -> None:
     ring.put(mode)
 
-    assert keys(stored={"openai": "of-mine"}).find(OPENAI) == Held("of-mine", "file")
+    assert keys(stored={"openai": "of-mine"}).find(OPENAI) == FoundKey("of-mine", "file")
 
 
 @pytest.mark.parametrize(

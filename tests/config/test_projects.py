@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.config.folders import ALWAYS, Folders
-from refold.config.here import Here, load_here
+from refold.config.here import FolderSettings, load_here
 from refold.config.paths import Paths
 from refold.config.project import Project, in_words, project
 from refold.config.rules import rules_of
@@ -33,14 +33,16 @@ def says(folder: Path, text: str, name: str = "config.toml") -> None:
     (folder / ".refold" / name).write_text(text, encoding="utf-8")
 
 
-def here(folder: Path, places: Paths, *, trust: bool = False, **flags: object) -> Here:
+def here(
+    folder: Path, places: Paths, *, trust: bool = False, **flags: object
+) -> FolderSettings:
     dotted = {key.replace("__", "."): value for key, value in flags.items()}
     return load_here(
         folder, places, {}, dotted, trust=trust, managed=places.config / "managed.toml"
     )
 
 
-def trusting(folder: Path, places: Paths, **flags: object) -> Here:
+def trusting(folder: Path, places: Paths, **flags: object) -> FolderSettings:
     """As `here`, after a person has seen what is there now."""
     Folders(places.folders).trust(found(folder, places))
     return here(folder, places, **flags)
@@ -50,7 +52,7 @@ def found(folder: Path, places: Paths) -> Project:
     return project(folder, places.settings)
 
 
-def rules(at: Here) -> list[tuple[str, str, str]]:
+def rules(at: FolderSettings) -> list[tuple[str, str, str]]:
     return [(r.verdict, str(r), r.source) for r in rules_of(at.settings.permissions)]
 
 

@@ -15,7 +15,7 @@ from refold.journal.below import ChildBorn
 from refold.journal.blobs import Blobs
 from refold.journal.bundle.archive import member
 from refold.journal.bundle.packing import Packing
-from refold.journal.bundle.unpacking import Made, unpack
+from refold.journal.bundle.unpacking import ImportedSession, unpack
 from refold.journal.check import check
 from refold.journal.disk import Disk
 from refold.journal.events import (
@@ -41,7 +41,7 @@ def packed(home: Home, id_: str = ID) -> bytes:
     return b"".join(Packing(home.path(id_), id_).pieces())
 
 
-def unpacked(home: Home, document: bytes, directory: str = "/here") -> Made:
+def unpacked(home: Home, document: bytes, directory: str = "/here") -> ImportedSession:
     return unpack(home, io.BytesIO(document), "s.tar", NOW, directory)
 
 

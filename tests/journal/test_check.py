@@ -10,7 +10,7 @@ from journals import EVENTS, THREADS, add, as_file, lines, write
 
 from refold.errors import Corrupt, JournalError
 from refold.journal import codec
-from refold.journal.check import Report, check
+from refold.journal.check import JournalCheck, check
 from refold.journal.events import Ended
 from refold.journal.file import FileStore
 
@@ -24,7 +24,7 @@ def session(tmp_path: Path) -> Path:
     return tmp_path / "one"
 
 
-def told(report: Report) -> list[str]:
+def told(report: JournalCheck) -> list[str]:
     return [f"{d.file.name} {d.line}: {d.what}; lost: {d.lost}" for d in report.damages]
 
 
@@ -35,7 +35,7 @@ def after(session: Path, change: Callable[[list[bytes]], list[bytes]]) -> list[s
 
 
 def test_a_whole_session_has_no_damage(session: Path) -> None:
-    assert check(session) == Report(session, 5, 0)
+    assert check(session) == JournalCheck(session, 5, 0)
 
 
 @pytest.mark.parametrize("number", range(1, 6))
@@ -123,7 +123,7 @@ def test_a_blob_that_a_line_names_is_looked_at(tmp_path: Path, damage: str) -> N
         return name
 
     blob = tmp_path / "blobs" / anyio.run(make)
-    assert check(tmp_path) == Report(tmp_path, 1, 1)
+    assert check(tmp_path) == JournalCheck(tmp_path, 1, 1)
     if damage == "missing":
         blob.unlink()
     else:
@@ -144,7 +144,7 @@ def test_a_pen_that_cannot_be_read_is_named(session: Path) -> None:
 
 
 def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
-    async def use() -> Report:
+    async def use() -> JournalCheck:
         store = FileStore(tmp_path, THREADS)
         epoch = (await store.lease()).epoch
         made, head = lines(EVENTS)
@@ -154,7 +154,7 @@ def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
         await store.release()
         return report
 
-    assert anyio.run(use) == Report(tmp_path, 5, 0)
+    assert anyio.run(use) == JournalCheck(tmp_path, 5, 0)
 
 
 def test_where_no_journal_is_nothing_can_be_checked(tmp_path: Path) -> None:

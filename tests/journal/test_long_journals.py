@@ -12,7 +12,7 @@ from shelves import put, talk
 
 from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.indexing import Indexing, Tell
-from refold.journal.catalogue.tables import Row, Tables, opened
+from refold.journal.catalogue.tables import CatalogueRow, Tables, opened
 from refold.journal.events import Event, Said, SessionResumed, SessionStarted
 from refold.journal.home import Home
 from refold.journal.seen import Seen, seen
@@ -51,7 +51,7 @@ def leave(_: int, __: int) -> None:
     raise Left
 
 
-def row(tables: Tables, id_: str = "long") -> Row:
+def row(tables: Tables, id_: str = "long") -> CatalogueRow:
     found = tables.row(id_)
     assert found is not None
     return found

@@ -21,7 +21,7 @@ from refold.journal.codec import KINDS
 from refold.journal.events import Entry, Event
 from refold.journal.fold import View, apply, fold
 from refold.journal.store import MemoryStore
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Encoded, EncodedPiece
 from refold.provider.port import Delta, Pictures, Request
 from refold.testing.scripted import Line, ScriptedProvider, as_reply, deltas
 from refold.testing.strict import check_history
@@ -118,11 +118,11 @@ def test_going_on_never_changes_an_earlier_view(events: list[Event], cut: int) -
     assert early == fold(entries[:cut])
 
 
-def alternating(message: Message, _: Pictures) -> list[Piece]:
+def alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
     """A wire on which two messages of one side become one."""
     role = b"a" if message.role == "assistant" else b"u"
     body = b",".join(msgspec.json.encode(part) for part in message.parts)
-    return [Piece(body, b'{"role":"' + role + b'","content":[', b"]}")]
+    return [EncodedPiece(body, b'{"role":"' + role + b'","content":[', b"]}")]
 
 
 @given(some.lists(JOURNALS, max_size=3))

@@ -11,7 +11,7 @@ from refold.engine.policies.planning import PLANNING
 from refold.journal.events import Ended, Judged, PlanAnswered
 from refold.journal.fold import View
 from refold.journal.store import MemoryStore
-from refold.place.port import Change, Taken, Trees
+from refold.place.port import FileChange, Taken, Trees
 from refold.session.recorder import Recorder
 from refold.session.requests import PlanToJudge, Questions, requests
 from refold.session.secrets import Masks
@@ -220,7 +220,7 @@ class SlowToTake:
         await self.go.wait()
         return Taken(())
 
-    def changes(self, before: Trees, after: Trees) -> tuple[Change, ...]:
+    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return ()
 
     async def restore(self, now: Trees, to: Trees) -> int:

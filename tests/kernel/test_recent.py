@@ -4,7 +4,7 @@ from house import raw
 
 from refold.journal.events import Ended, Entry, Event, ModelAnswered, Started, TurnStarted
 from refold.journal.fold import fold
-from refold.journal.recent import Answer
+from refold.journal.recent import CallGroup
 from refold.values.messages import Message, ToolCall
 
 
@@ -14,7 +14,7 @@ def step(n: int) -> tuple[Event, ...]:
     return answer, Started(call.id), Ended(call.id, "done", f"result {n}")
 
 
-def results(answers: tuple[Answer, ...]) -> list[str]:
+def results(answers: tuple[CallGroup, ...]) -> list[str]:
     return [did.result for answer in answers for did in answer.calls]
 
 

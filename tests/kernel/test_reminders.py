@@ -39,7 +39,7 @@ from refold.permissions.facts import Facts
 from refold.permissions.rules import parse
 from refold.place.files import DiskFiles
 from refold.session.session import Session
-from refold.testing.places import BlobsInMemory, Place, temporary_place
+from refold.testing.places import BlobsInMemory, ToolDirectory, temporary_place
 from refold.testing.scripted import Line, ScriptedProvider
 from refold.tools.known import digest
 from refold.tools.planning import enter_plan_mode
@@ -245,7 +245,7 @@ READ = ("read_file", '{"path": "a.txt"}')
 EDIT = ("edit_file", '{"path": "a.txt", "old": "one", "new": "two"}')
 
 
-def working(place: Place, *lines: Line) -> World:
+def working(place: ToolDirectory, *lines: Line) -> World:
     house = {"files": place.files, "blobs": BlobsInMemory(), "directory": place.directory}
     given = world(ScriptedProvider(*lines), policies=POLICIES, house=house, watches=True)
     rules = (parse("read_file", "allow"), parse("edit_file", "allow"))

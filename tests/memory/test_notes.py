@@ -9,10 +9,10 @@ import pytest
 
 from refold.errors import BadInput
 from refold.memory import files, page, state
-from refold.memory.page import MOST, Line, read, written
+from refold.memory.page import MOST, NoteLine, read, written
 from refold.memory.project import filed_under, project_of
 from refold.memory.state import FORGOTTEN, Forgotten, Origin
-from refold.memory.store import Memory, Note
+from refold.memory.store import Memory, NewNote
 from refold.memory.told import told
 from tests.memory.workplace import Workplace, note
 
@@ -46,18 +46,18 @@ def memory(tmp_path: Path) -> Memory:
 
 
 def kept(memory: Memory, *texts: str, section: page.Section = "Project facts") -> list[str]:
-    memory.keep([Note(section, text) for text in texts])
+    memory.keep([NewNote(section, text) for text in texts])
     return [each.line.text for each in memory.listed()]
 
 
 def test_a_file_that_a_person_wrote_is_read_as_it_is() -> None:
     assert read(BY_HAND).lines == (
-        Line("", "My own words on top."),
-        Line("Preferences", "short answers"),
-        Line("Preferences", "tests first, then the code"),
-        Line("Preferences", "no emojis"),
-        Line("House rules", "Knock before you enter."),
-        Line("House rules", "indented stays"),
+        NoteLine("", "My own words on top."),
+        NoteLine("Preferences", "short answers"),
+        NoteLine("Preferences", "tests first, then the code"),
+        NoteLine("Preferences", "no emojis"),
+        NoteLine("House rules", "Knock before you enter."),
+        NoteLine("House rules", "indented stays"),
     )
 
 
@@ -96,7 +96,7 @@ def test_a_never_goes_only_when_it_is_named(memory: Memory) -> None:
         "Push to the main branch",
     ]
 
-    memory.keep([Note("Corrections", "May push to the main branch", replaces=never)])
+    memory.keep([NewNote("Corrections", "May push to the main branch", replaces=never)])
 
     assert [each.line.text for each in memory.listed()] == ["May push to the main branch"]
 
@@ -105,9 +105,9 @@ def test_the_oldest_note_of_the_longest_section_goes_and_that_is_told(
     memory: Memory,
 ) -> None:
     texts = [f"Fact number {n} " + f"word{n} " * 20 for n in range(60)]
-    memory.keep([Note("Preferences", "Short answers")])
+    memory.keep([NewNote("Preferences", "Short answers")])
 
-    changes = memory.keep([Note("Project facts", text) for text in texts])
+    changes = memory.keep([NewNote("Project facts", text) for text in texts])
 
     left = [each.line.text for each in memory.listed()]
     size = len(memory.file("project").read_bytes())
@@ -117,7 +117,7 @@ def test_the_oldest_note_of_the_longest_section_goes_and_that_is_told(
     assert not any(text.startswith("Fact number 0 ") for text in left)
     assert all(change.sign == "+" for change in changes)
 
-    changes = memory.keep([Note("Project facts", "One more " + "thing " * 40)])
+    changes = memory.keep([NewNote("Project facts", "One more " + "thing " * 40)])
 
     assert [(c.sign, c.why) for c in changes][-1] == ("+", "")
     assert {c.why for c in changes if c.sign == "-"} == {"no room"}
@@ -156,8 +156,10 @@ def test_what_is_forgotten_is_gone_everywhere(
     memory = place.remembering.memory
     other = Workplace(tmp_path_factory.mktemp("other")).remembering.memory
     for each in (memory, other):
-        each.keep([Note("Preferences", "Call me Bob"), Note("Preferences", "Use tabs")])
-    memory.keep([Note("Preferences", "call me bob.", "person")])
+        each.keep(
+            [NewNote("Preferences", "Call me Bob"), NewNote("Preferences", "Use tabs")]
+        )
+    memory.keep([NewNote("Preferences", "call me bob.", "person")])
 
     gone = memory.forget("bob")
 
@@ -180,7 +182,7 @@ def test_it_is_not_learned_again_from_the_same_words_or_older_ones(
     memory, heard = place.remembering.memory, place.heard(session)
     for text in ("Use tabs for indenting", "Tabs, always", "By tabulator"):
         made = memory.keep(
-            [Note("Preferences", text, origin=Origin(session, tuple(heard), 1.0))]
+            [NewNote("Preferences", text, origin=Origin(session, tuple(heard), 1.0))]
         )
         assert made == ()
     place.learns(older, note("preferences", "Indent with tabs", *place.heard(older)))
@@ -238,7 +240,7 @@ def test_a_full_disk_changes_nothing_and_is_told(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BadInput, match="No space left"):
-        memory.keep([Note("Decisions", "Use Rust")])
+        memory.keep([NewNote("Decisions", "Use Rust")])
     monkeypatch.undo()
 
     assert memory.text("project") == before
@@ -264,7 +266,7 @@ def test_what_was_forgotten_does_not_come_back_by_damage(
 
     for attempt in (
         lambda: memory.forget("Use Rust"),
-        lambda: memory.keep([Note("Decisions", "Use tabs")]),
+        lambda: memory.keep([NewNote("Decisions", "Use tabs")]),
     ):
         with pytest.raises(BadInput, match=r"forgotten\.json is damaged.*delete it"):
             attempt()
@@ -281,8 +283,8 @@ def test_however_much_was_forgotten_none_of_it_comes_back(memory: Memory) -> Non
     state.write(memory.data / "forgotten.json", forgotten)
     assert (memory.data / "forgotten.json").stat().st_size > files.LARGEST
 
-    memory.keep([Note("Decisions", f"word500x{m} word500x{m + 1}") for m in range(20)])
-    memory.keep([Note("Decisions", "Use Rust")])
+    memory.keep([NewNote("Decisions", f"word500x{m} word500x{m + 1}") for m in range(20)])
+    memory.keep([NewNote("Decisions", "Use Rust")])
     memory.forget("Use Rust")
 
     assert memory.listed() == ()
@@ -295,14 +297,14 @@ def test_a_file_that_is_no_memory_stops_nobody(place: Workplace) -> None:
     assert place.remembering.told(trusted=True) == ""
     assert place.remembering.notice() == ""
     with pytest.raises(BadInput, match=r"memory\.md cannot be read"):
-        memory.keep([Note("Decisions", "Use Rust")])
+        memory.keep([NewNote("Decisions", "Use Rust")])
 
 
 def test_two_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:
     def work(who: str) -> None:
         mine = Memory(tmp_path, Path("/p"))  # a lock of its own, as in another process
         for n in range(9):
-            mine.keep([Note("Decisions", f"{who}{n} it is")])
+            mine.keep([NewNote("Decisions", f"{who}{n} it is")])
 
     with ThreadPoolExecutor() as both:
         list(both.map(work, ("alpha", "beta")))

@@ -10,7 +10,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.checkpoints import NO_GIT, WHOLE_MACHINE, Checkpoints
-from refold.place.port import Change, Taken
+from refold.place.port import FileChange, Taken
 from refold.testing.clock import Clock
 from tests.place.repositories import bytes_of, checkpoints, files, git, repository
 
@@ -46,9 +46,9 @@ def test_files_that_commands_made_changed_and_deleted_come_back(root: Path) -> N
     count = back(kept, before)
 
     assert changes == (
-        Change(f"{root}/changed.txt", "changed", 1, 0),
-        Change(f"{root}/deep/er/gone.txt", "deleted", 0, 1),
-        Change(f"{root}/made/new.txt", "created", 1, 0),
+        FileChange(f"{root}/changed.txt", "changed", 1, 0),
+        FileChange(f"{root}/deep/er/gone.txt", "deleted", 0, 1),
+        FileChange(f"{root}/made/new.txt", "created", 1, 0),
     )
     assert (count, files(root), (root / "made").exists()) == (3, then, False)
 
@@ -269,7 +269,7 @@ def test_a_repository_that_came_later_is_named_and_left_alone(root: Path) -> Non
     changes = kept.changes(before.trees, taken(kept).trees)
     count = back(kept, before)
 
-    assert (changes, count) == ((Change(f"{root}/cloned/", "created"),), 0)
+    assert (changes, count) == ((FileChange(f"{root}/cloned/", "created"),), 0)
     assert (root / "cloned/b").read_text() == "b"
 
 

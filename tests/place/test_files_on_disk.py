@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.beneath import Opening
 from refold.place.files import DiskFiles
 from refold.place.names import escaped, unescaped
-from refold.place.port import Item
+from refold.place.port import DirectoryEntry
 
 NOTHING = ""
 HOSTILE = ["new\nline", "\x1b[31mred", "a\tb", "gpj.\u202eexe", os.fsdecode(b"bad\xff\xfe")]
@@ -262,7 +262,7 @@ def test_a_directory_is_listed_with_links_as_links(
     assert found == [
         ("directory", "directory"), ("file", "file"), ("link", "link"), ("pipe", "other"),
     ]  # fmt: skip
-    assert isinstance(files.items(files.real("."))[1], Item)
+    assert isinstance(files.items(files.real("."))[1], DirectoryEntry)
     assert files.items(files.real("."))[1].size == 3
 
 

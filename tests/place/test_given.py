@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from refold.place.limits import Limits
-from refold.place.port import Finished, Given
+from refold.place.port import CommandExtras, Finished
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 
-def run(place: Walled, command: str, given: Given) -> Finished:
+def run(place: Walled, command: str, given: CommandExtras) -> Finished:
     async def use() -> Finished:
         return await place.commands.run(
             command, cwd=str(place.root), seconds=20, given=given
@@ -29,7 +29,9 @@ def test_a_socket_as_input_is_read_and_written(tmp_path: Path, profile: str) -> 
         ours.sendall(b"question\n")
 
         found = run(
-            place, "read line; echo got $line; echo answer >&0", Given(theirs.fileno())
+            place,
+            "read line; echo got $line; echo answer >&0",
+            CommandExtras(theirs.fileno()),
         )
 
         assert found.text == "got question\n"
@@ -38,14 +40,14 @@ def test_a_socket_as_input_is_read_and_written(tmp_path: Path, profile: str) -> 
 
 def test_without_one_the_input_is_empty(tmp_path: Path) -> None:
     with walled(tmp_path / "ws", profile="off") as place:
-        assert run(place, "cat; echo end", Given()).text == "end\n"
+        assert run(place, "cat; echo end", CommandExtras()).text == "end\n"
 
 
 def test_limits_of_its_own_stand_for_those_of_all(tmp_path: Path) -> None:
     with walled(tmp_path / "ws", profile="off", limits=Limits(processes=500)) as place:
         forks = "for n in 1 2 3 4 5 6 7 8; do sleep 20 & done; wait"
 
-        found = run(place, forks, Given(limits=Limits(processes=4)))
+        found = run(place, forks, CommandExtras(limits=Limits(processes=4)))
 
         assert found.stopped == "it ran more than 4 processes at a time"
 
@@ -57,8 +59,8 @@ def test_what_it_must_see_it_sees_where_others_see_nothing(tmp_path: Path) -> No
         (tmp_path / name / "a").write_text(name)
     look = f"cat {tmp_path}/needed/a {tmp_path}/other/a"
     with walled(tmp_path / "ws") as place:
-        seen = run(place, look, Given(seen=(str(tmp_path / "needed"),))).text
-        unseen = run(place, look, Given()).text
+        seen = run(place, look, CommandExtras(seen=(str(tmp_path / "needed"),))).text
+        unseen = run(place, look, CommandExtras()).text
 
     assert seen.startswith("needed")
     assert seen.count("No such file") == 1

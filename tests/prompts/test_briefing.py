@@ -11,9 +11,9 @@ from refold.config.folders import Folders
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.errors import BadInput
-from refold.hall.briefing import Briefing, Ground, Material
+from refold.hall.briefing import Briefing, Material, SessionGround
 from refold.journal.events import Briefed
-from refold.prompts.parts import Told, part_of
+from refold.prompts.parts import RenderedPrompt, part_of
 from refold.prompts.presets import preset
 from refold.prompts.small import small_system
 
@@ -39,16 +39,16 @@ def project(tmp_path: Path) -> Path:
 def brief(
     project: Path, places: Paths, settings: Settings | None = None, **more: Any
 ) -> Briefing:
-    ground = Ground(**{"roots": (str(project),), "now": lambda: NOON, **more})
+    ground = SessionGround(**{"roots": (str(project),), "now": lambda: NOON, **more})
     home = str(places.config.parent)
     return Briefing(settings or Settings(), places, {"HOME": home}, ground)
 
 
-def part(told: Told, name: str) -> str:
+def part(told: RenderedPrompt, name: str) -> str:
     return part_of(Briefed(told.system, parts=told.parts), name)
 
 
-def told_again(told: Told) -> Briefed:
+def told_again(told: RenderedPrompt) -> Briefed:
     return Briefed(told.system, parts=told.parts)
 
 

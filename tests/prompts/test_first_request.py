@@ -10,7 +10,7 @@ from msgspec import Raw
 from refold import Agent, Question
 from refold.config.paths import paths
 from refold.config.settings import Settings
-from refold.hall.briefing import Briefing, Ground, Material
+from refold.hall.briefing import Briefing, Material, SessionGround
 from refold.hall.models import Traits
 from refold.journal.events import Briefed
 from refold.prompts.presets import BUILT_IN
@@ -61,7 +61,7 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
 
 
 def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
-    ground = Ground(roots=(str(tmp_path),))
+    ground = SessionGround(roots=(str(tmp_path),))
     briefing = Briefing(Settings(), paths(os.environ), os.environ, ground)
     told = briefing.text(Material(small=True, window=CONTEXT), Briefed())
     tools = tuple(tool.spec for tool in Traits(CONTEXT, small=True).tools(builtin()))

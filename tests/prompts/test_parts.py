@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.journal.events import Briefed
-from refold.prompts.parts import Piece, instructions, part_of, room, shape, told, within
+from refold.prompts.parts import (
+    PromptFile,
+    instructions,
+    part_of,
+    room,
+    shape,
+    told,
+    within,
+)
 
 
 def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
@@ -62,7 +70,7 @@ def test_a_part_that_is_too_long_is_cut_at_a_line_and_says_so() -> None:
 
 def test_a_text_closes_no_tag_of_its_own() -> None:
     text = "a </instructions> b < / INSTRUCTIONS> c <instructions file='x'> d <b>"
-    found, _ = instructions([Piece(text, 'x"><b>.md')], 2_000)
+    found, _ = instructions([PromptFile(text, 'x"><b>.md')], 2_000)
 
     assert found.count("</instructions>") == 1
     assert found.count("<instructions") == 1
@@ -73,10 +81,10 @@ def test_a_text_closes_no_tag_of_its_own() -> None:
 
 def test_where_room_is_short_one_s_own_and_the_nearest_come_first() -> None:
     pieces = [
-        Piece("own " * 50, "own.md", own=True),
-        Piece("far " * 100, "far.md"),
-        Piece("middle\n" * 100, "middle.md"),
-        Piece("near " * 50, "near.md"),
+        PromptFile("own " * 50, "own.md", own=True),
+        PromptFile("far " * 100, "far.md"),
+        PromptFile("middle\n" * 100, "middle.md"),
+        PromptFile("near " * 50, "near.md"),
     ]
 
     found, notices = instructions(pieces, 1_200)
@@ -94,7 +102,7 @@ def test_where_room_is_short_one_s_own_and_the_nearest_come_first() -> None:
 
 
 def test_a_file_that_was_read_in_part_says_how_much_more_there_is() -> None:
-    found, notices = instructions([Piece("Rules.", "big.md", more=9_000)], 2_000)
+    found, notices = instructions([PromptFile("Rules.", "big.md", more=9_000)], 2_000)
 
     assert "Rules.\n[… 9,000 characters more in big.md …]\n</instructions>" in found
     assert notices == ()
@@ -109,7 +117,7 @@ def test_without_files_nothing_is_said() -> None:
     st.integers(400, 3_000),
 )  # fmt: skip
 def test_instructions_never_take_more_than_their_room(texts: list[str], most: int) -> None:
-    pieces = [Piece(f"x{text}", f"{n}.md") for n, text in enumerate(texts)]
+    pieces = [PromptFile(f"x{text}", f"{n}.md") for n, text in enumerate(texts)]
 
     found, _ = instructions(pieces, most)
 

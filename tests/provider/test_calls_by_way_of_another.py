@@ -13,7 +13,7 @@ from msgspec import Raw
 from strict_servers import complaint
 from wires import SIGNED, WIRES, message, request, sent
 
-from refold.provider.text_protocol.told import Told
+from refold.provider.text_protocol.told import RequestRenderer
 from refold.testing.wire_answers import WireName
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.tool_search import finding
@@ -88,7 +88,7 @@ def test_results_carry_the_name_that_was_called() -> None:
 
 
 def test_in_words_it_is_told_as_it_was_made() -> None:
-    plain = Told().plain(request(*TALK, tools=TOOLS))
+    plain = RequestRenderer().plain(request(*TALK, tools=TOOLS))
 
     assert plain.messages[1].message.text == (
         '<tool_call>\n{"name": "tool_call", "arguments": '

@@ -6,8 +6,8 @@ import pytest
 
 from refold.provider.catalog import find
 from refold.provider.figures import Figures
-from refold.provider.kept_lists import Found, Listed, remember
-from refold.provider.known import Step
+from refold.provider.kept_lists import Listed, ListedModel, remember
+from refold.provider.known import PriceTier
 from refold.provider.plugged import Plugged
 from refold.provider.prices import FREE, Override, Rates
 from refold.testing.scripted import ScriptedProvider
@@ -15,7 +15,7 @@ from refold.testing.scripted import ScriptedProvider
 OPENAI, OLLAMA, VLLM = find("openai"), find("ollama"), find("vllm")
 MODEL = "gpt-6.1-sol"
 OWN = {f"openai/{MODEL}": Override(input=1.0, output=2.0, window=111)}
-TOLD = Found(MODEL, 333, (Step(0, 3.0, 4.0),))
+TOLD = ListedModel(MODEL, 333, (PriceTier(0, 3.0, 4.0),))
 
 
 def figures(
@@ -33,14 +33,14 @@ def figures(
         (OWN, {"openai": 222}, (TOLD,), 111),
         ({f"openai/{MODEL}": Override(input=1.0)}, {"openai": 222}, (TOLD,), 222),
         ({}, {"openai": 0, "gemini": 222}, (TOLD,), 333),
-        ({}, {}, (Found(MODEL), Found("gpt-other", 444)), 1_050_000),
+        ({}, {}, (ListedModel(MODEL), ListedModel("gpt-other", 444)), 1_050_000),
         ({}, {}, (), 1_050_000),
     ],
 )
 def test_a_window_is_what_was_set_then_what_was_told_then_what_is_known(
     own: dict[str, Override],
     windows: dict[str, int],
-    told: tuple[Found, ...],
+    told: tuple[ListedModel, ...],
     window: int,
     tmp_path: Path,
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
 
 
 def test_what_another_address_told_does_not_count(tmp_path: Path) -> None:
-    remember(tmp_path, "vllm", Listed(0.0, "http://here:1", (Found("m", 333),)))
+    remember(tmp_path, "vllm", Listed(0.0, "http://here:1", (ListedModel("m", 333),)))
 
     assert figures(tmp_path, VLLM_BASE_URL="http://here:1").window(VLLM, "m") == 333
     assert figures(tmp_path, VLLM_BASE_URL="http://there:1").window(VLLM, "m") == 0
@@ -75,7 +75,7 @@ def test_what_is_learned_holds_at_once_and_the_next_time(tmp_path: Path) -> None
     first = figures(tmp_path)
     before = first.window(OLLAMA, "m")
 
-    listed = first.learn(OLLAMA, (Found("m", 333),), 9.0)
+    listed = first.learn(OLLAMA, (ListedModel("m", 333),), 9.0)
 
     assert (before, first.window(OLLAMA, "m")) == (0, 333)
     assert figures(tmp_path).window(OLLAMA, "m") == 333
@@ -98,6 +98,6 @@ def test_a_provider_nobody_knows_has_what_was_set_and_nothing_else(tmp_path: Pat
     found = figures(tmp_path, own, {"brought": 222})
 
     assert found.window(brought, "m") == 222
-    assert found.rates(brought, "m") == Rates((Step(0, 1.0, 2.0),))
+    assert found.rates(brought, "m") == Rates((PriceTier(0, 1.0, 2.0),))
     assert figures(tmp_path).window(brought, "m") == 0
     assert figures(tmp_path).rates(brought, "m") is None

@@ -103,7 +103,7 @@ def body(wire: WireName, asked: Request) -> dict[str, object]:
 
 
 def _gemini(asked: Request) -> bytes:
-    called: dict[str, gemini.Called] = {}
+    called: dict[str, gemini.NamedCall] = {}
     for spoken in asked.messages:
         called |= gemini.calls_of(spoken.message)
     encoded = Encoded(

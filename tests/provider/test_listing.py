@@ -10,8 +10,8 @@ import pytest
 
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.provider.catalog import find
-from refold.provider.kept_lists import Found, Listed, remember, remembered
-from refold.provider.known import Step
+from refold.provider.kept_lists import Listed, ListedModel, remember, remembered
+from refold.provider.known import PriceTier
 from refold.provider.listing import from_anthropic, from_gemini, from_openai, list_models
 from refold.provider.spec import ProviderSpec
 from tests.provider.list_server import ListServer, Pages, list_server
@@ -19,7 +19,9 @@ from tests.provider.list_server import ListServer, Pages, list_server
 KEY = "sk-ant-api03-not-a-real-key-000000"
 
 
-def listed(name: str, pages: Pages, path: str = "") -> tuple[tuple[Found, ...], ListServer]:
+def listed(
+    name: str, pages: Pages, path: str = ""
+) -> tuple[tuple[ListedModel, ...], ListServer]:
     """What a provider's list comes to when its server has these pages."""
     spec = find(name)
     with list_server(pages) as server:
@@ -50,7 +52,7 @@ def test_anthropic_s_list_goes_on_page_by_page() -> None:
         },
     )
 
-    assert found == (Found("claude-a"), Found("claude-b", 200_000))
+    assert found == (ListedModel("claude-a"), ListedModel("claude-b", 200_000))
     assert server.headers[0]["x-api-key"] == KEY
     assert "anthropic-version" in server.headers[0]
     assert "content-length" not in server.headers[0]
@@ -82,7 +84,10 @@ def test_gemini_s_list_leaves_out_what_does_not_write_text() -> None:
         },
     )
 
-    assert found == (Found("gemini-3.8-flash", 1_048_576), Found("gemma-4-31b-it", 262_144))
+    assert found == (
+        ListedModel("gemini-3.8-flash", 1_048_576),
+        ListedModel("gemma-4-31b-it", 262_144),
+    )
     assert server.headers[0]["x-goog-api-key"] == KEY
 
 
@@ -96,7 +101,11 @@ def test_openai_s_list_leaves_out_what_by_its_name_does_not_write_text() -> None
 
     found, server = listed("openai", {"/v1/models": page}, "/v1")
 
-    assert found == (Found("chatgpt-4o-latest"), Found("gpt-6.1-sol"), Found("o3-mini"))
+    assert found == (
+        ListedModel("chatgpt-4o-latest"),
+        ListedModel("gpt-6.1-sol"),
+        ListedModel("o3-mini"),
+    )
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
@@ -135,14 +144,14 @@ def test_openrouter_tells_windows_and_prices_and_goes_on() -> None:
     )
 
     assert found == (
-        Found("a/a-call", 1000),
-        Found("a/auto", 1000),
-        Found("a/cache", 1000, (Step(0, 3.0, 15.0, None, 3.75),)),
-        Found("a/free", 1000, (Step(0, 0.0, 0.0),)),
-        Found("a/nan", 1000),
-        Found("a/odd", 1000),
-        Found("a/paid", 1000, (Step(0, 3.0, 15.0, 0.3, 3.75),)),
-        Found("b/none", 1000),
+        ListedModel("a/a-call", 1000),
+        ListedModel("a/auto", 1000),
+        ListedModel("a/cache", 1000, (PriceTier(0, 3.0, 15.0, None, 3.75),)),
+        ListedModel("a/free", 1000, (PriceTier(0, 0.0, 0.0),)),
+        ListedModel("a/nan", 1000),
+        ListedModel("a/odd", 1000),
+        ListedModel("a/paid", 1000, (PriceTier(0, 3.0, 15.0, 0.3, 3.75),)),
+        ListedModel("b/none", 1000),
     )
     assert server.asked == ["GET /api/v1/models", "GET /api/v1/models?offset=6"]
 
@@ -162,7 +171,9 @@ def test_openrouter_tells_windows_and_prices_and_goes_on() -> None:
 def test_each_relative_of_openai_tells_the_window_its_own_way(
     model: dict[str, Any], window: int
 ) -> None:
-    assert from_openai({"data": [{"id": "m", **model}]}).models == (Found("m", window),)
+    assert from_openai({"data": [{"id": "m", **model}]}).models == (
+        ListedModel("m", window),
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,14 +196,14 @@ def test_ollama_is_asked_for_each_model_s_window() -> None:
         },
     )
 
-    assert found == (Found("gone:1b"), Found("q:8b", 40_960))
+    assert found == (ListedModel("gone:1b"), ListedModel("q:8b", 40_960))
     assert len(server.asked) == 4
 
 
 def test_a_model_without_a_usable_name_is_left_out() -> None:
     odd = [{"id": ""}, {"id": None}, {"id": 3}, {}, "m", None, {"id": "x" * 201}]
 
-    assert from_openai({"data": [*odd, {"id": "ok"}]}).models == (Found("ok"),)
+    assert from_openai({"data": [*odd, {"id": "ok"}]}).models == (ListedModel("ok"),)
     assert from_anthropic({"data": None}).models == ()
     assert from_gemini({}).models == ()
 
@@ -205,7 +216,7 @@ def test_a_list_that_never_ends_is_read_once() -> None:
         {"/v1/models?limit=1000": page, "/v1/models?limit=1000&after_id=m": page},
     )
 
-    assert found == (Found("m"),)
+    assert found == (ListedModel("m"),)
     assert len(server.asked) == 2
 
 
@@ -258,7 +269,9 @@ def test_without_a_key_nobody_is_asked() -> None:
         anyio.run(partial(list_models, find("openai"), {}))
 
 
-LIST = Listed(1000.5, "http://x", (Found("m", 7, (Step(0, 1.0, 2.0),)), Found("n")))
+LIST = Listed(
+    1000.5, "http://x", (ListedModel("m", 7, (PriceTier(0, 1.0, 2.0),)), ListedModel("n"))
+)
 
 
 def test_a_list_is_kept_for_the_address_that_gave_it(tmp_path: Path) -> None:

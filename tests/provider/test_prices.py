@@ -153,8 +153,8 @@ def test_a_price_of_the_day_holds_at_its_hours(
 
 
 def test_hours_may_go_over_midnight() -> None:
-    day, night = known.Step(0, 2.0, 2.0), known.Step(0, 1.0, 1.0)
-    model = known.Known(
+    day, night = known.PriceTier(0, 2.0, 2.0), known.PriceTier(0, 1.0, 1.0)
+    model = known.KnownModel(
         ("m",), (known.Term((day,)), known.Term((night,), daily=("22:30", "06:00")))
     )
 
@@ -181,15 +181,15 @@ def test_what_the_settings_say_goes_before_the_list() -> None:
 @pytest.mark.parametrize(
     ("own", "step"),
     [
-        (Override(input=3.0), known.Step(0, 3.0, 10.0)),  # the cache's go with it
-        (Override(input=3.0, cached=1.0), known.Step(0, 3.0, 10.0, 1.0)),
-        (Override(output=3.0), known.Step(0, 2.0, 3.0, 0.1, 2.5)),
-        (Override(cached=0.0), known.Step(0, 2.0, 10.0, 0.0, 2.5)),
-        (Override(cache_write=9.0), known.Step(0, 2.0, 10.0, 0.1, 9.0)),
+        (Override(input=3.0), known.PriceTier(0, 3.0, 10.0)),  # the cache's go with it
+        (Override(input=3.0, cached=1.0), known.PriceTier(0, 3.0, 10.0, 1.0)),
+        (Override(output=3.0), known.PriceTier(0, 2.0, 3.0, 0.1, 2.5)),
+        (Override(cached=0.0), known.PriceTier(0, 2.0, 10.0, 0.0, 2.5)),
+        (Override(cache_write=9.0), known.PriceTier(0, 2.0, 10.0, 0.1, 9.0)),
     ],
 )
 def test_a_price_that_was_not_set_stays_that_of_the_list(
-    own: Override, step: known.Step
+    own: Override, step: known.PriceTier
 ) -> None:
     found = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
 
@@ -202,11 +202,11 @@ def test_half_a_price_of_an_unknown_model_is_none() -> None:
 
 
 def test_what_the_provider_tells_goes_before_the_list() -> None:
-    told = (known.Step(0, 1.0, 1.0),)
+    told = (known.PriceTier(0, 1.0, 1.0),)
 
     assert rates("openai", "gpt-6.1-sol", told=told) == prices.Rates(told)
     assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, told=told) == (
-        prices.Rates((known.Step(0, 1.0, 2.0),))
+        prices.Rates((known.PriceTier(0, 1.0, 2.0),))
     )
 
 

@@ -18,13 +18,13 @@ from refold.journal.events import (
     TakenUp,
 )
 from refold.journal.fold import View, fold
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Encoded, EncodedPiece
 from refold.provider.port import Pictures
 from refold.values.messages import Message, ToolCall
 
 
-def encode(message: Message, pictures: Pictures) -> Iterator[Piece]:
-    yield Piece(msgspec.json.encode(message.parts), message.role.encode(), b"]")
+def encode(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
+    yield EncodedPiece(msgspec.json.encode(message.parts), message.role.encode(), b"]")
 
 
 def looked(calls: int) -> View:
@@ -66,7 +66,7 @@ def test_going_back_to_before_it_is_encoded_anew_too() -> None:
 def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
     seen: list[int] = []
 
-    def counting(message: Message, pictures: Pictures) -> Iterator[Piece]:
+    def counting(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
         seen.append(len(message.parts))
         yield from encode(message, pictures)
 

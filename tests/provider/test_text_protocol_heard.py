@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.provider.port import CallDelta, Delta, TextDelta
-from refold.provider.text_protocol.heard import Reading
+from refold.provider.text_protocol.heard import StreamParser
 from refold.provider.text_protocol.scan import decoded
 from refold.provider.text_protocol.shapes import fits
 from refold.provider.text_protocol.sifted import BROKEN_OFF, QUOTED
@@ -51,7 +51,7 @@ def whys(written: str) -> list[tuple[str, str]]:
 def all_heard(
     pieces: str | Iterable[str], *, whole: bool = True, wary: bool = False
 ) -> tuple[str, Calls, list[tuple[str, str]]]:
-    reading = Reading(TOOLS, wary=wary)
+    reading = StreamParser(TOOLS, wary=wary)
     found: list[Delta] = []
     for piece in [pieces] if isinstance(pieces, str) else pieces:
         found += reading.feed(piece)
@@ -389,7 +389,7 @@ def test_line_breaks_in_a_text_are_taken_for_what_they_mean() -> None:
 
 
 def test_words_go_out_at_once() -> None:
-    reading = Reading(TOOLS)
+    reading = StreamParser(TOOLS)
 
     def said(text: str) -> str:
         return "".join(d.text for d in reading.feed(text) if isinstance(d, TextDelta))
@@ -405,7 +405,7 @@ def test_words_go_out_at_once() -> None:
 
 def test_a_wary_reading_knows_whether_anything_else_was_said() -> None:
     def said(answer: str) -> tuple[bool, int]:
-        reading = Reading(TOOLS, wary=True)
+        reading = StreamParser(TOOLS, wary=True)
         list(reading.feed(answer))
         reading.close()
         return reading.said, len(reading.calls)
@@ -420,7 +420,7 @@ def test_a_call_fits_a_tool_if_it_has_what_that_needs_and_nothing_unknown() -> N
     tools = {tool.name: tool for tool in TOOLS}
 
     def fitting(arguments: str, name: str = "read_file") -> bool:
-        reading = Reading(TOOLS)
+        reading = StreamParser(TOOLS)
         list(reading.feed(f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}'))
         reading.close()
         (call,) = reading.calls

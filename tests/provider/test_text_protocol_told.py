@@ -13,8 +13,8 @@ from wires import CONVERSATION, TOOLS, message, request
 from refold.provider import openai_chat
 from refold.provider.encoded import Encoded
 from refold.provider.port import Request
-from refold.provider.text_protocol.heard import Reading
-from refold.provider.text_protocol.told import Told
+from refold.provider.text_protocol.heard import StreamParser
+from refold.provider.text_protocol.told import RequestRenderer
 from refold.tools.builtin import builtin
 from refold.tools.finish import finish
 from refold.values.log import Log
@@ -34,7 +34,9 @@ WALK = ToolSpec(
 
 
 def told(asked: Request) -> list[tuple[str, str]]:
-    return [(s.message.role, s.message.text) for s in Told().plain(asked).messages]
+    return [
+        (s.message.role, s.message.text) for s in RequestRenderer().plain(asked).messages
+    ]
 
 
 def call(id_: str, name: str = "look", arguments: bytes = b'{"where":"up"}') -> ToolCall:
@@ -42,7 +44,9 @@ def call(id_: str, name: str = "look", arguments: bytes = b'{"where":"up"}') -> 
 
 
 def test_tools_stand_in_the_system_text_and_leave_the_request() -> None:
-    found = Told().plain(request(message("user", "Go."), system="Be brief.", tools=(WALK,)))
+    found = RequestRenderer().plain(
+        request(message("user", "Go."), system="Be brief.", tools=(WALK,))
+    )
 
     assert found.tools == ()
     assert found.system == snapshot("""\
@@ -62,7 +66,9 @@ Its result comes in the next message. There are no other tools. When the task is
 
 
 def test_a_model_that_can_end_by_a_call_is_told_so() -> None:
-    found = Told().plain(request(message("user", "Go."), tools=(WALK, finish.spec)))
+    found = RequestRenderer().plain(
+        request(message("user", "Go."), tools=(WALK, finish.spec))
+    )
 
     assert "When the task is done, call finish with the answer." in found.system
 
@@ -156,11 +162,11 @@ def test_pictures_go_along() -> None:
     result = ToolResult("1", "a cloud", pictures=(image,))
     asked = request(message("assistant", call("1")), message("tool", result))
 
-    assert Told().plain(asked).messages[-1].message.pictures == (image,)
+    assert RequestRenderer().plain(asked).messages[-1].message.pictures == (image,)
 
 
 def test_no_calls_is_a_word_at_the_end_and_changes_nothing_before_it() -> None:
-    plain = Told()
+    plain = RequestRenderer()
     talk = (message("user", "Look."), message("assistant", "Yes."), message("user", "So?"))
 
     before = plain.plain(request(*talk, tools=TOOLS))
@@ -176,8 +182,10 @@ def test_no_calls_is_a_word_at_the_end_and_changes_nothing_before_it() -> None:
 def test_a_shape_for_answers_is_told_and_not_forced_where_calls_are_wanted() -> None:
     schema = Raw(b'{"type":"object"}')
 
-    free = Told().plain(request(message("user", "Go."), tools=TOOLS, schema=schema))
-    held = Told().plain(
+    free = RequestRenderer().plain(
+        request(message("user", "Go."), tools=TOOLS, schema=schema)
+    )
+    held = RequestRenderer().plain(
         request(message("user", "Go."), tools=TOOLS, schema=schema, tool_choice="none")
     )
 
@@ -189,24 +197,24 @@ def test_a_shape_for_answers_is_told_and_not_forced_where_calls_are_wanted() -> 
 def test_without_tools_nothing_is_added() -> None:
     asked = request(message("user", "Go."), system="Be brief.")
 
-    assert Told().plain(asked) == asked
+    assert RequestRenderer().plain(asked) == asked
 
 
 def test_the_system_text_is_small() -> None:
     tools = tuple(tool.spec for tool in builtin())
     native = sum(len(msgspec.json.encode(tool)) for tool in tools)
 
-    assert len(Told().plain(Request(Log(), tools=tools)).system) < native
+    assert len(RequestRenderer().plain(Request(Log(), tools=tools)).system) < native
 
 
 def test_what_the_example_shows_is_a_call_of_no_tool() -> None:
     def called(system: str) -> list[str]:
-        reading = Reading((WALK,))
+        reading = StreamParser((WALK,))
         list(reading.feed(system.partition("arguments:\n")[2].partition("Its result")[0]))
         reading.close()
         return [c.name for c in reading.calls]
 
-    system = Told().plain(Request(Log(), tools=(WALK,))).system
+    system = RequestRenderer().plain(Request(Log(), tools=(WALK,))).system
 
     assert called(system) == []
     assert called(system.replace("TOOL", "walk")) == ["walk"]
@@ -257,20 +265,22 @@ def test_it_remembers_only_what_is_still_true(
     talk: list[Message], others: list[list[Message]], data: st.DataObject
 ) -> None:
     """Grown, rewound, gone on otherwise: always as if it were told for the first time."""
-    plain = Told()
+    plain = RequestRenderer()
     spoken = [Spoken(n, m) for n, m in enumerate(talk, start=1)]
     for other in others:
         upto = data.draw(st.integers(0, len(spoken)))
         spoken = [*spoken[:upto], *(Spoken(n, m) for n, m in enumerate(other))]
         for length in (len(spoken), max(0, len(spoken) - 1), len(spoken)):
             asked = Request(Log(spoken[:length]), tools=TOOLS)
-            assert list(plain.plain(asked).messages) == list(Told().plain(asked).messages)
+            assert list(plain.plain(asked).messages) == list(
+                RequestRenderer().plain(asked).messages
+            )
 
 
 @settings(deadline=None, max_examples=40)
 @given(talk=talks())
 def test_what_is_sent_only_grows_at_its_end(talk: list[Message]) -> None:
-    plain, sent = Told(), ""
+    plain, sent = RequestRenderer(), ""
     spoken = [Spoken(n, m) for n, m in enumerate(talk, start=1)]
     for length in range(1, len(spoken) + 1):
         found = plain.plain(Request(Log(spoken[:length]), tools=TOOLS))
@@ -280,7 +290,7 @@ def test_what_is_sent_only_grows_at_its_end(talk: list[Message]) -> None:
 
 
 def test_a_message_is_made_once() -> None:
-    plain = Told()
+    plain = RequestRenderer()
     talk: Log[Spoken] = Log()
     seen: list[Spoken] = []
     for step in range(40):
@@ -298,7 +308,7 @@ def test_a_message_is_made_once() -> None:
 def test_a_strict_server_takes_whatever_was_said(talk: list[Message]) -> None:
     asked = request(message("user", "Go."), *talk, message("user", "So?"), tools=TOOLS)
 
-    found = Told().plain(asked)
+    found = RequestRenderer().plain(asked)
     encoded = Encoded(openai_chat.message_to_wire).join(found.messages)
     body: dict[str, Any] = msgspec.json.decode(openai_chat.to_wire(found, encoded))
     spoken = [m["role"] for m in body["messages"][1:]]

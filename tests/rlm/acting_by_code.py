@@ -28,7 +28,7 @@ from refold.rlm.keeping import Keeper
 from refold.rlm.memo import Kind, SessionMemo
 from refold.rlm.port import Workers
 from refold.rlm.rate import Rate
-from refold.rlm.repl import Given, Repl
+from refold.rlm.repl import Repl, ReplLimits
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.strict import StrictProvider
@@ -99,7 +99,7 @@ class Told:
         record = Recorder(self.store, clock=lambda: 0.0)
         memo = SessionMemo(record) if self._memo == "session" else None
         every: dict[str, Any] = {"leash": LEASH, "rate": Rate(), "memo": memo}
-        given = Given(**{**every, **self._given})
+        given = ReplLimits(**{**every, **self._given})
         keeper = Keeper(self.workers)
         repl = Repl(record, lambda: world, keeper, given)
         world = World(

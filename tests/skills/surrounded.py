@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from refold.skills.catalogue import Catalogue
-from refold.skills.places import Around, Place
+from refold.skills.places import SkillFolder, SkillScope
 from refold.skills.shortcuts import Shortcuts
 
 
@@ -16,8 +16,10 @@ class Here:
         self.project.mkdir()
         self.config.mkdir(parents=True)
 
-    def around(self, directory: Path | None = None, trusted: Path | None = None) -> Around:
-        return Around(
+    def around(
+        self, directory: Path | None = None, trusted: Path | None = None
+    ) -> SkillScope:
+        return SkillScope(
             directory=str(directory or self.project),
             repository=str(self.project),
             home=str(self.home),
@@ -31,8 +33,8 @@ class Here:
     def shortcuts(self, *taken: str) -> Shortcuts:
         return Shortcuts(self.catalogue(), self.around(), taken)
 
-    def untrusting(self) -> Around:
-        return Around(
+    def untrusting(self) -> SkillScope:
+        return SkillScope(
             directory=str(self.project),
             repository=str(self.project),
             home=str(self.home),
@@ -61,6 +63,6 @@ def raw(folder: Path, name: str, content: str | bytes) -> Path:
     return skill
 
 
-def place(folder: Path, *, bound: Path | None = None) -> Place:
+def place(folder: Path, *, bound: Path | None = None) -> SkillFolder:
     """A place of a project, which nothing may lead out of."""
-    return Place(str(folder), folder.name, "project", str(bound or folder))
+    return SkillFolder(str(folder), folder.name, "project", str(bound or folder))

@@ -7,7 +7,7 @@ import pytest
 
 from refold.skills.catalogue import Catalogue, unheeded
 from refold.skills.discovery import LARGEST, MOST, found
-from refold.skills.places import Place, shipped
+from refold.skills.places import SkillFolder, shipped
 from tests.skills.surrounded import Here, place, raw, write
 
 
@@ -294,6 +294,6 @@ def test_what_is_shipped_may_be_an_installer_s_links(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "SKILL.md").symlink_to(Path(shipped()) / "pdf-writer" / "SKILL.md")
 
-    told = found([Place(str(tmp_path / "skills"), "refold", "shipped")])
+    told = found([SkillFolder(str(tmp_path / "skills"), "refold", "shipped")])
 
     assert names(told) == ["pdf-writer"]

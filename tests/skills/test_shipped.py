@@ -9,7 +9,7 @@ import pytest
 
 from refold.skills.discovery import found
 from refold.skills.front_matter import split
-from refold.skills.places import Place, shipped
+from refold.skills.places import SkillFolder, shipped
 from tests.skills.shipped import SKILLS, asset, run
 
 NAMES = sorted(path.name for path in SKILLS.iterdir())
@@ -17,7 +17,7 @@ SCRIPTS = sorted(path.relative_to(SKILLS) for path in SKILLS.glob("*/scripts/*.p
 
 
 def test_all_eight_are_found_and_none_has_a_problem() -> None:
-    told = found([Place(shipped(), "refold", "shipped")])
+    told = found([SkillFolder(shipped(), "refold", "shipped")])
 
     assert [skill.name for skill in told.skills] == [
         "api-design", "code-review", "design", "dockerfile-builder", "docx-writer",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.skills.places import Place
+from refold.skills.places import SkillFolder
 from refold.skills.shortcuts import Offered
 from refold.skills.templates import Slot, Template, filled, given, missing, templates
 from tests.skills.surrounded import Here, write
@@ -17,7 +17,7 @@ PLAIN = Template("go", (), "Go on. Keep {this}.", "skills.md")
 
 def parsed(tmp_path: Path, text: str) -> tuple[tuple[Template, ...], tuple[str, ...]]:
     (tmp_path / "skills.md").write_text(text, encoding="utf-8")
-    return templates([Place(str(tmp_path / "skills.md"), "skills.md", "yours")])
+    return templates([SkillFolder(str(tmp_path / "skills.md"), "skills.md", "yours")])
 
 
 def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "c").write_bytes(b"x" * (256 * 1024 + 1))
 
-    places = [Place(str(tmp_path / name), name, "yours") for name in "abcd"]
+    places = [SkillFolder(str(tmp_path / name), name, "yours") for name in "abcd"]
 
     assert templates(places) == (
         (),

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.testing.places import Place, temporary_place
+from refold.testing.places import ToolDirectory, temporary_place
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place() -> Iterator[ToolDirectory]:
     with temporary_place() as found:
         yield found

@@ -7,7 +7,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.port import Finished
-from refold.testing.places import Place, ScriptedCommands, temporary_place
+from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_place
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.think import think
@@ -27,7 +27,7 @@ ANSWERS = {
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def place() -> Iterator[ToolDirectory]:
     with temporary_place(ScriptedCommands(ANSWERS)) as found:
         yield found
 
@@ -57,14 +57,14 @@ def place() -> Iterator[Place]:
     ],
 )
 def test_what_a_command_came_to(
-    place: Place, command: str, text: str, shown: Output
+    place: ToolDirectory, command: str, text: str, shown: Output
 ) -> None:
     reply = anyio.run(place.use, bash, {"command": command})
 
     assert reply == Reply(text, (shown,), whole=command != "endless")
 
 
-def test_the_model_gets_all_and_the_person_the_ends(place: Place) -> None:
+def test_the_model_gets_all_and_the_person_the_ends(place: ToolDirectory) -> None:
     reply = anyio.run(place.use, bash, {"command": "long"})
 
     half = "x" * 5000
@@ -72,13 +72,13 @@ def test_the_model_gets_all_and_the_person_the_ends(place: Place) -> None:
     assert reply == Reply("x" * 20_000, (Output("long", shown, 0),))
 
 
-def test_what_is_printed_is_heard_at_once(place: Place) -> None:
+def test_what_is_printed_is_heard_at_once(place: ToolDirectory) -> None:
     anyio.run(place.use, bash, {"command": "plain"})
 
     assert place.said == ["one\ntwo\n"]
 
 
-def test_it_runs_in_the_workspace_or_below_and_says_so(place: Place) -> None:
+def test_it_runs_in_the_workspace_or_below_and_says_so(place: ToolDirectory) -> None:
     (place.directory / "sub").mkdir()
 
     texts = [
@@ -103,7 +103,7 @@ def test_it_runs_in_the_workspace_or_below_and_says_so(place: Place) -> None:
         ("file", "file is not a directory"),
     ],
 )
-def test_it_does_not_begin_elsewhere(place: Place, cwd: str, said: str) -> None:
+def test_it_does_not_begin_elsewhere(place: ToolDirectory, cwd: str, said: str) -> None:
     (place.directory / "link").symlink_to("/")
     (place.directory / "file").touch()
 
@@ -112,7 +112,7 @@ def test_it_does_not_begin_elsewhere(place: Place, cwd: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 601])
-def test_the_time_has_its_bounds(place: Place, timeout: int) -> None:
+def test_the_time_has_its_bounds(place: ToolDirectory, timeout: int) -> None:
     with pytest.raises(ToolFailed, match="'timeout'"):
         anyio.run(place.use, bash, {"command": "plain", "timeout": timeout})
 
@@ -127,7 +127,7 @@ def test_a_real_command_is_told_like_a_scripted_one() -> None:
     assert "".join(place.said) == "a\nb"
 
 
-def test_a_thought_is_shown_and_answered_in_two_words(place: Place) -> None:
+def test_a_thought_is_shown_and_answered_in_two_words(place: ToolDirectory) -> None:
     reply = anyio.run(place.use, think, {"thought": "is it\n  so?"})
 
     assert reply == Reply("Go on.", (Note("is it so?"),))
@@ -183,7 +183,7 @@ def test_what_held_a_command_back_is_told(
     assert reply.text == f"{finished.text.rstrip()}\n({remarks})"
 
 
-def test_the_walls_that_were_judged_are_those_it_gets(place: Place) -> None:
+def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> None:
     place.confines = Confines(writes=True, network=True, opened=("/w/.env",))
 
     anyio.run(place.use, bash, {"command": "plain"})

@@ -9,30 +9,30 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place
+from refold.testing.places import ToolDirectory
 from refold.tools.contract import Reply
 from refold.tools.matching import places
 from refold.tools.read import read_file
-from refold.tools.texts import Written, written
+from refold.tools.texts import EditableText, written
 from refold.tools.write import edit_file, write_file
 from refold.values.shown import Diff, Note
 
 
-def put(place: Place, name: str, content: bytes) -> None:
+def put(place: ToolDirectory, name: str, content: bytes) -> None:
     """A file the session has read."""
     (place.directory / name).write_bytes(content)
     anyio.run(place.use, read_file, {"path": name})
 
 
-def get(place: Place, name: str) -> bytes:
+def get(place: ToolDirectory, name: str) -> bytes:
     return (place.directory / name).read_bytes()
 
 
-def edit(place: Place, **arguments: object) -> Reply:
+def edit(place: ToolDirectory, **arguments: object) -> Reply:
     return anyio.run(place.use, edit_file, {"path": "a"} | arguments)
 
 
-def write(place: Place, content: str) -> Reply:
+def write(place: ToolDirectory, content: str) -> Reply:
     return anyio.run(place.use, write_file, {"path": "a", "content": content})
 
 
@@ -40,7 +40,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def test_an_edit_is_shown_as_a_diff_and_told_in_a_line(place: Place) -> None:
+def test_an_edit_is_shown_as_a_diff_and_told_in_a_line(place: ToolDirectory) -> None:
     put(place, "a", b"one\ntwo\nthree\n")
 
     reply = edit(place, old="two", new="2\n2")
@@ -55,7 +55,7 @@ def test_an_edit_is_shown_as_a_diff_and_told_in_a_line(place: Place) -> None:
     assert get(place, "a") == after
 
 
-def test_a_new_file_is_made_with_its_directories(place: Place) -> None:
+def test_a_new_file_is_made_with_its_directories(place: ToolDirectory) -> None:
     reply = anyio.run(place.use, write_file, {"path": "b/c/d", "content": "one\ntwo"})
 
     text = "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file"
@@ -66,7 +66,7 @@ def test_a_new_file_is_made_with_its_directories(place: Place) -> None:
     assert get(place, "b/c/d") == b"one\ntwo"
 
 
-def test_what_was_written_or_edited_here_may_be_changed_again(place: Place) -> None:
+def test_what_was_written_or_edited_here_may_be_changed_again(place: ToolDirectory) -> None:
     write(place, "one")
     edit(place, old="one", new="two")
     write(place, "three")
@@ -74,7 +74,7 @@ def test_what_was_written_or_edited_here_may_be_changed_again(place: Place) -> N
     assert get(place, "a") == b"three"
 
 
-def test_a_file_nobody_has_read_is_not_changed(place: Place) -> None:
+def test_a_file_nobody_has_read_is_not_changed(place: ToolDirectory) -> None:
     (place.directory / "a").write_bytes(b"one")
 
     for change in (lambda: edit(place, old="one", new="two"), lambda: write(place, "two")):
@@ -86,7 +86,7 @@ def test_a_file_nobody_has_read_is_not_changed(place: Place) -> None:
     assert get(place, "a") == b"one"
 
 
-def test_a_file_that_changed_since_is_not_changed(place: Place) -> None:
+def test_a_file_that_changed_since_is_not_changed(place: ToolDirectory) -> None:
     put(place, "a", b"one")
     (place.directory / "a").write_bytes(b"one, by somebody else")
 
@@ -97,7 +97,7 @@ def test_a_file_that_changed_since_is_not_changed(place: Place) -> None:
     assert get(place, "a") == b"one, by somebody else"
 
 
-def test_reading_by_another_name_is_reading(place: Place) -> None:
+def test_reading_by_another_name_is_reading(place: ToolDirectory) -> None:
     put(place, "a", b"one")
     os.symlink("a", place.directory / "link")
 
@@ -120,7 +120,7 @@ def test_reading_by_another_name_is_reading(place: Place) -> None:
     ],
 )  # fmt: skip
 def test_an_edit_that_is_not_clear_is_refused_with_a_hint(
-    place: Place, arguments: dict[str, str], said: str
+    place: ToolDirectory, arguments: dict[str, str], said: str
 ) -> None:
     put(place, "a", b"one\ntwo\nthree\nfive\n")
 
@@ -131,7 +131,7 @@ def test_an_edit_that_is_not_clear_is_refused_with_a_hint(
     assert get(place, "a") == b"one\ntwo\nthree\nfive\n"
 
 
-def test_with_all_every_place_is_changed(place: Place) -> None:
+def test_with_all_every_place_is_changed(place: ToolDirectory) -> None:
     put(place, "a", b"x = x\n" * 12)
 
     reply = edit(place, old="x", new="yy", all=True)
@@ -143,7 +143,7 @@ def test_with_all_every_place_is_changed(place: Place) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing", "binary", "directory", "pipe"])
-def test_what_cannot_be_edited_is_told(place: Place, path: str) -> None:
+def test_what_cannot_be_edited_is_told(place: ToolDirectory, path: str) -> None:
     (place.directory / "directory").mkdir()
     (place.directory / "binary").write_bytes(b"\0")
     os.mkfifo(place.directory / "pipe")
@@ -153,7 +153,9 @@ def test_what_cannot_be_edited_is_told(place: Place, path: str) -> None:
         edit(place, path=path, old="a", new="b")
 
 
-def test_what_the_old_encoding_cannot_hold_is_told_and_not_written(place: Place) -> None:
+def test_what_the_old_encoding_cannot_hold_is_told_and_not_written(
+    place: ToolDirectory,
+) -> None:
     put(place, "a", "gr\xfcn\n".encode("latin-1"))
 
     with pytest.raises(ToolFailed, match="a is latin-1, which cannot hold '☂'"):
@@ -162,7 +164,7 @@ def test_what_the_old_encoding_cannot_hold_is_told_and_not_written(place: Place)
     assert get(place, "a") == b"gr\xfcn\n"
 
 
-def test_half_a_character_is_refused(place: Place) -> None:
+def test_half_a_character_is_refused(place: ToolDirectory) -> None:
     """No JSON brings one, but a program that calls the tool may."""
 
     async def use() -> None:
@@ -185,7 +187,7 @@ def test_half_a_character_is_refused(place: Place) -> None:
     ],
 )
 def test_a_file_written_anew_keeps_its_line_ends_and_encoding(
-    place: Place, before: bytes, content: str, after: bytes
+    place: ToolDirectory, before: bytes, content: str, after: bytes
 ) -> None:
     put(place, "a", before)
 
@@ -194,7 +196,7 @@ def test_a_file_written_anew_keeps_its_line_ends_and_encoding(
     assert get(place, "a") == after
 
 
-def test_the_same_content_is_not_written_again(place: Place) -> None:
+def test_the_same_content_is_not_written_again(place: ToolDirectory) -> None:
     put(place, "a", b"one\r\n")
     before = (place.directory / "a").stat()
 
@@ -204,7 +206,7 @@ def test_the_same_content_is_not_written_again(place: Place) -> None:
     assert (place.directory / "a").stat().st_ino == before.st_ino
 
 
-def test_binary_data_that_was_seen_can_be_replaced_by_text(place: Place) -> None:
+def test_binary_data_that_was_seen_can_be_replaced_by_text(place: ToolDirectory) -> None:
     (place.directory / "a").write_bytes(b"\0\1")
     place.known[str(place.directory / "a")] = digest(b"\0\1")
 
@@ -292,6 +294,6 @@ def test_stray_bytes_around_an_edit_stay(content: bytes) -> None:
 def edited(content: bytes, old: str, new: str) -> bytes:
     """What edit_file does to the content of a file, without the file."""
     was = written(content)
-    assert isinstance(was, Written)
+    assert isinstance(was, EditableText)
     found = places(was.plain, old, new, "a", all=False)
     return was.encoded(was.replaced(found, old, new))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.tools.diffs import Change, change
+from refold.tools.diffs import DiffText, change
 from refold.tools.nearest import Near, nearest
 
 LINES = st.lists(st.sampled_from("abc"), max_size=30).map(
@@ -22,7 +22,7 @@ def test_two_far_places_make_two_hunks() -> None:
 
     found = change("\n".join(before) + "\n", "\n".join(after) + "\n")
 
-    assert found == Change(
+    assert found == DiffText(
         "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n"
         "@@ -22,9 +22,9 @@\n 22\n 23\n 24\n-25\n 26\n 27\n 28\n 29\n 30\n+31",
         plus=2,
@@ -31,7 +31,7 @@ def test_two_far_places_make_two_hunks() -> None:
 
 
 def test_nothing_changed_is_an_empty_diff() -> None:
-    assert change("a\nb", "a\nb") == Change("", 0, 0)
+    assert change("a\nb", "a\nb") == DiffText("", 0, 0)
 
 
 @given(LINES, LINES)
@@ -60,7 +60,7 @@ def test_a_change_too_wide_is_counted() -> None:
     before = "".join(f"{n}\n" for n in range(100_000))
     after = "".join(f"{n} \n" for n in range(100_000))
 
-    assert change(before, after) == Change(
+    assert change(before, after) == DiffText(
         "@@ 100,000 lines became 100,000: too many to show @@", 100_000, 100_000
     )
 

@@ -14,7 +14,12 @@ from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import Finished, Real
 from refold.place.walk import walk
-from refold.testing.places import Place, ScriptedCommands, WithoutPrograms, temporary_place
+from refold.testing.places import (
+    ScriptedCommands,
+    ToolDirectory,
+    WithoutPrograms,
+    temporary_place,
+)
 from refold.tools.find import glob, list_files
 from refold.tools.globs import matcher
 from refold.tools.search import grep
@@ -49,7 +54,7 @@ TREE = {
 @pytest.fixture(
     params=[pytest.param("rg", marks=pytest.mark.peer), "walk"], ids=["ripgrep", "walk"]
 )
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest) -> Iterator[ToolDirectory]:
     if request.param == "rg" and not ShellCommands().has("rg"):
         pytest.skip("ripgrep is not installed")
     plain = ShellCommands()
@@ -74,11 +79,11 @@ def plant(directory: Path) -> None:
     os.mkfifo(directory / "pipe")
 
 
-def search(place: Place, **arguments: object) -> list[str]:
+def search(place: ToolDirectory, **arguments: object) -> list[str]:
     return anyio.run(place.use, grep, {"pattern": "needle"} | arguments).text.split("\n")
 
 
-def test_matching_lines_come_by_file_without_what_is_ignored(place: Place) -> None:
+def test_matching_lines_come_by_file_without_what_is_ignored(place: ToolDirectory) -> None:
     assert search(place) == [
         ".hidden", "1: needle",
         "a.py", "3: def needle():",
@@ -94,14 +99,14 @@ def test_matching_lines_come_by_file_without_what_is_ignored(place: Place) -> No
     ]  # fmt: skip
 
 
-def test_outside_of_a_repository_ignore_files_count_too(place: Place) -> None:
+def test_outside_of_a_repository_ignore_files_count_too(place: ToolDirectory) -> None:
     for clone in (".git", "other"):
         shutil.rmtree(place.directory / clone)
 
     assert search(place, glob="*.log", files_only=True)[:-1] == ["keep.log", "src/kept.log"]
 
 
-def test_lines_around_are_shown_and_gaps_marked(place: Place) -> None:
+def test_lines_around_are_shown_and_gaps_marked(place: ToolDirectory) -> None:
     (place.directory / "src" / "e.ts").write_text("0\nneedle\n2\n3\n4\n5\nneedle\nneedle\n")
 
     assert search(place, path="src", glob="*.ts", context=1) == [
@@ -126,32 +131,32 @@ def test_lines_around_are_shown_and_gaps_marked(place: Place) -> None:
     ],
 )
 def test_only_the_files_are_named(
-    place: Place, arguments: dict[str, object], files: list[str]
+    place: ToolDirectory, arguments: dict[str, object], files: list[str]
 ) -> None:
     assert search(place, files_only=True, **arguments)[:-1] == files
 
 
-def test_a_pattern_that_looks_like_an_option_is_a_pattern(place: Place) -> None:
+def test_a_pattern_that_looks_like_an_option_is_a_pattern(place: ToolDirectory) -> None:
     assert search(place, pattern="--files") == ["Nothing was found."]
 
 
-def test_a_pattern_with_quotes_is_no_command(place: Place) -> None:
+def test_a_pattern_with_quotes_is_no_command(place: ToolDirectory) -> None:
     assert search(place, pattern="'; touch owned; echo '") == ["Nothing was found."]
     assert not (place.directory / "owned").exists()
 
 
-def test_a_pattern_without_sense_is_told(place: Place) -> None:
+def test_a_pattern_without_sense_is_told(place: ToolDirectory) -> None:
     with pytest.raises(ToolFailed, match=r'^The pattern "\(" makes no sense: .*\.$'):
         search(place, pattern="(")
 
 
 @pytest.mark.parametrize("path", ["nothing", "pipe"])
-def test_where_nothing_can_be_searched_is_told(place: Place, path: str) -> None:
+def test_where_nothing_can_be_searched_is_told(place: ToolDirectory, path: str) -> None:
     with pytest.raises(ToolFailed, match=path):
         search(place, path=path)
 
 
-def test_many_lines_are_cut_and_counted(place: Place) -> None:
+def test_many_lines_are_cut_and_counted(place: ToolDirectory) -> None:
     (place.directory / "many").write_text("needle\n" * 1000)
 
     found = search(place, path="many")
@@ -163,13 +168,13 @@ def test_many_lines_are_cut_and_counted(place: Place) -> None:
     )
 
 
-def test_a_very_long_line_is_cut(place: Place) -> None:
+def test_a_very_long_line_is_cut(place: ToolDirectory) -> None:
     (place.directory / "long").write_text("needle" + "x" * 100_000)
 
     assert search(place, path="long")[1] == f"1: needle{'x' * 394} [99,606 more characters]"
 
 
-def test_names_are_found_newest_first_without_what_is_ignored(place: Place) -> None:
+def test_names_are_found_newest_first_without_what_is_ignored(place: ToolDirectory) -> None:
     reply = anyio.run(place.use, glob, {"pattern": "*.py"})
 
     assert reply.text.split("\n") == [
@@ -188,12 +193,12 @@ def test_names_are_found_newest_first_without_what_is_ignored(place: Place) -> N
     ],
 )
 def test_names_are_found_by_patterns(
-    place: Place, arguments: dict[str, object], text: str
+    place: ToolDirectory, arguments: dict[str, object], text: str
 ) -> None:
     assert anyio.run(place.use, glob, arguments).text == text
 
 
-def test_many_names_are_cut_and_counted(place: Place) -> None:
+def test_many_names_are_cut_and_counted(place: ToolDirectory) -> None:
     for number in range(205):
         (place.directory / f"{number}.rs").touch()
 
@@ -206,13 +211,15 @@ def test_many_names_are_cut_and_counted(place: Place) -> None:
 @pytest.mark.parametrize(
     ("path", "said"), [("a.py", "is not a directory"), ("x", "no directory x")]
 )
-def test_only_a_directory_can_be_looked_through(place: Place, path: str, said: str) -> None:
+def test_only_a_directory_can_be_looked_through(
+    place: ToolDirectory, path: str, said: str
+) -> None:
     for tool, arguments in ((glob, {"pattern": "*"}), (list_files, dict[str, str]())):
         with pytest.raises(ToolFailed, match=said):
             anyio.run(place.use, tool, {**arguments, "path": path})
 
 
-def test_a_directory_is_listed_with_what_is_ignored_marked(place: Place) -> None:
+def test_a_directory_is_listed_with_what_is_ignored_marked(place: ToolDirectory) -> None:
     found = anyio.run(place.use, list_files, {}).text.split("\n")
 
     assert found == [
@@ -277,7 +284,7 @@ def test_a_file_pattern_without_sense_is_told(pattern: str) -> None:
 
 
 @pytest.fixture
-def hidden(place: Place) -> Place:
+def hidden(place: ToolDirectory) -> ToolDirectory:
     """Somebody forbade reading `.hidden`, and what lies in `src/deep`."""
 
     def unread(real: Real) -> str:
@@ -288,7 +295,7 @@ def hidden(place: Place) -> Place:
     return place
 
 
-def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: Place) -> None:
+def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: ToolDirectory) -> None:
     found = search(hidden, context=2)
 
     assert not [line for line in found if ".hidden" in line or "deep" in line]
@@ -297,7 +304,7 @@ def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: Place) -> No
 
 
 @pytest.mark.parametrize("path", [".hidden", "src/deep/c.py", "link-to-it"])
-def test_what_may_not_be_read_may_not_be_searched(hidden: Place, path: str) -> None:
+def test_what_may_not_be_read_may_not_be_searched(hidden: ToolDirectory, path: str) -> None:
     (hidden.directory / "link-to-it").symlink_to(".hidden")
 
     with pytest.raises(ToolFailed, match="may not be searched: a rule forbids it"):
@@ -305,7 +312,7 @@ def test_what_may_not_be_read_may_not_be_searched(hidden: Place, path: str) -> N
     assert search(hidden, path="src/deep") == ["Nothing was found."]
 
 
-def test_what_may_not_be_read_is_not_named_either(hidden: Place) -> None:
+def test_what_may_not_be_read_is_not_named_either(hidden: ToolDirectory) -> None:
     by_name = anyio.run(hidden.use, glob, {"pattern": "**"}).text
     listed = anyio.run(hidden.use, list_files, {}).text
     deep = anyio.run(hidden.use, list_files, {"path": "src/deep"}).text
@@ -315,7 +322,7 @@ def test_what_may_not_be_read_is_not_named_either(hidden: Place) -> None:
     assert deep == "src/deep is empty."
 
 
-def test_a_search_does_not_follow_names_that_become_links(place: Place) -> None:
+def test_a_search_does_not_follow_names_that_become_links(place: ToolDirectory) -> None:
     outside = place.directory.parent / f"{place.directory.name}-out"
     outside.mkdir()
     try:
@@ -327,7 +334,7 @@ def test_a_search_does_not_follow_names_that_become_links(place: Place) -> None:
         shutil.rmtree(outside)
 
 
-def test_ignore_files_that_are_no_files_are_not_waited_for(place: Place) -> None:
+def test_ignore_files_that_are_no_files_are_not_waited_for(place: ToolDirectory) -> None:
     (place.directory / "src/deep/.gitignore").mkdir()
     (place.directory / "other/.gitignore").unlink(missing_ok=True)
     os.mkfifo(place.directory / "other/.gitignore")

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place, temporary_place
+from refold.testing.places import ToolDirectory, temporary_place
 from refold.tools.compact import compact
 from refold.tools.contract import Reply, Tool
 from refold.tools.todo import MOST, todo_write
@@ -15,7 +15,7 @@ from refold.values.todos import Todo
 
 def use(tool: Tool, arguments: dict[str, object]) -> Reply:
     with temporary_place() as place:
-        return anyio.run(Place.use, place, tool, arguments)
+        return anyio.run(ToolDirectory.use, place, tool, arguments)
 
 
 def test_the_list_is_what_the_model_wrote_last_and_the_person_sees_it() -> None:

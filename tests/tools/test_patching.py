@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place, temporary_place
+from refold.testing.places import ToolDirectory, temporary_place
 from refold.tools.apply_patch import apply_patch
 from refold.tools.contract import Reply
 from refold.tools.diffs import change
@@ -21,7 +21,7 @@ from refold.tools.read import read_file
 from refold.values.shown import Diff
 
 
-def put(place: Place, **contents: bytes | str) -> None:
+def put(place: ToolDirectory, **contents: bytes | str) -> None:
     """Files the session has read."""
     for name, content in contents.items():
         data = content.encode() if isinstance(content, str) else content
@@ -29,7 +29,7 @@ def put(place: Place, **contents: bytes | str) -> None:
         place.known[str(place.directory / name)] = sha256(data).hexdigest()
 
 
-def patch(place: Place, text: str) -> Reply:
+def patch(place: ToolDirectory, text: str) -> Reply:
     return anyio.run(place.use, apply_patch, {"patch": text})
 
 
@@ -41,7 +41,7 @@ def update(*lines: str, path: str = "a") -> str:
     return marked(f"*** Update File: {path}", *lines)
 
 
-def tree(place: Place) -> dict[str, str]:
+def tree(place: ToolDirectory) -> dict[str, str]:
     return {
         str(path.relative_to(place.directory)): path.read_bytes().decode("latin-1")
         for path in sorted(place.directory.rglob("*"))
@@ -53,7 +53,7 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def refused(place: Place, text: str) -> str:
+def refused(place: ToolDirectory, text: str) -> str:
     """The patch is refused, and no file is another than before."""
     before = tree(place)
     with pytest.raises(ToolFailed) as failure:
@@ -62,7 +62,9 @@ def refused(place: Place, text: str) -> str:
     return str(failure.value)
 
 
-def test_files_are_changed_made_moved_and_deleted_in_one_patch(place: Place) -> None:
+def test_files_are_changed_made_moved_and_deleted_in_one_patch(
+    place: ToolDirectory,
+) -> None:
     put(place, a="one\ntwo\n", b="x\ny\n", c="gone\n")
 
     reply = patch(
@@ -107,7 +109,7 @@ def test_a_call_says_every_file_it_will_touch() -> None:
 @pytest.mark.parametrize(
     "text", ["", "nothing", "*** Begin Patch\n*** End Patch", "*** Begin"]
 )
-def test_a_patch_that_names_no_file_is_no_patch(place: Place, text: str) -> None:
+def test_a_patch_that_names_no_file_is_no_patch(place: ToolDirectory, text: str) -> None:
     with pytest.raises(ToolFailed, match="names no file"):
         apply_patch.names_files({"patch": text})
     assert apply_patch.label({"patch": text}) == "apply_patch"
@@ -118,7 +120,9 @@ def test_a_patch_that_names_no_file_is_no_patch(place: Place, text: str) -> None
     ("*** Add File: ../evil.txt", "+x"),
     ("*** Update File: b", "*** Move to: ../../moved", "@@", "-b", "+c"),
 ])  # fmt: skip
-def test_with_one_name_outside_nothing_is_done(place: Place, bad: tuple[str, ...]) -> None:
+def test_with_one_name_outside_nothing_is_done(
+    place: ToolDirectory, bad: tuple[str, ...]
+) -> None:
     put(place, a="a\n", b="b\n")
     place.files = place.files.only([str(place.directory / name) for name in "ab"])
 
@@ -160,7 +164,7 @@ def test_with_one_name_outside_nothing_is_done(place: Place, bad: tuple[str, ...
     ],
 )  # fmt: skip
 def test_one_part_that_cannot_be_done_undoes_all(
-    place: Place, section: tuple[str, ...], said: str
+    place: ToolDirectory, section: tuple[str, ...], said: str
 ) -> None:
     put(place, a="a\n", b="b\n", c="c\n", stale="a\n", binary=b"\0")
     (place.directory / "stale").write_text("a\nby somebody else\n")
@@ -175,7 +179,7 @@ def test_one_part_that_cannot_be_done_undoes_all(
     assert not list(place.directory.glob(".refold*"))
 
 
-def test_a_patch_that_was_cut_off_is_refused(place: Place) -> None:
+def test_a_patch_that_was_cut_off_is_refused(place: ToolDirectory) -> None:
     put(place, a="a\n")
 
     assert "has no *** End Patch: it was cut off" in refused(
@@ -186,7 +190,9 @@ def test_a_patch_that_was_cut_off_is_refused(place: Place) -> None:
 CLASSES = "class A:\n    def run(self):\n        return 1\n\nclass B:\n    def run(self):\n        return 1\n"
 
 
-def test_what_fits_several_places_is_refused_and_the_places_named(place: Place) -> None:
+def test_what_fits_several_places_is_refused_and_the_places_named(
+    place: ToolDirectory,
+) -> None:
     put(place, a=CLASSES)
 
     told = refused(place, update("@@", "-        return 1", "+        return 2"))
@@ -206,7 +212,7 @@ def test_what_fits_several_places_is_refused_and_the_places_named(place: Place) 
     ],
 )
 def test_a_line_above_says_which_place_is_meant(
-    place: Place, headers: tuple[str, ...]
+    place: ToolDirectory, headers: tuple[str, ...]
 ) -> None:
     put(place, a=CLASSES)
 
@@ -215,7 +221,7 @@ def test_a_line_above_says_which_place_is_meant(
     assert tree(place)["a"] == CLASSES[:-2] + "2\n"
 
 
-def test_the_second_hunk_stands_after_the_first(place: Place) -> None:
+def test_the_second_hunk_stands_after_the_first(place: ToolDirectory) -> None:
     put(place, a=CLASSES)
 
     patch(place, update(
@@ -226,7 +232,7 @@ def test_the_second_hunk_stands_after_the_first(place: Place) -> None:
     assert tree(place)["a"] == CLASSES.replace("1", "2", 1).replace("1", "3")
 
 
-def test_hunks_in_the_wrong_order_are_told(place: Place) -> None:
+def test_hunks_in_the_wrong_order_are_told(place: ToolDirectory) -> None:
     put(place, a="one\ntwo\nthree\n")
 
     told = refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
@@ -234,7 +240,7 @@ def test_hunks_in_the_wrong_order_are_told(place: Place) -> None:
     assert "Hunk 2 (line 6 of the patch) stands in a only at line 1" in told
 
 
-def test_a_header_that_is_nowhere_is_told(place: Place) -> None:
+def test_a_header_that_is_nowhere_is_told(place: ToolDirectory) -> None:
     put(place, a="one\n")
 
     assert "there is no line 'class C:' in a" in refused(
@@ -262,7 +268,7 @@ def test_a_header_that_is_nowhere_is_told(place: Place) -> None:
     ],
 )  # fmt: skip
 def test_lines_go_and_come_where_the_hunk_says(
-    place: Place, before: str, hunk: tuple[str, ...], after: str
+    place: ToolDirectory, before: str, hunk: tuple[str, ...], after: str
 ) -> None:
     put(place, a=before)
 
@@ -271,7 +277,7 @@ def test_lines_go_and_come_where_the_hunk_says(
     assert tree(place)["a"] == after
 
 
-def test_white_space_at_line_ends_is_overlooked_told_and_kept(place: Place) -> None:
+def test_white_space_at_line_ends_is_overlooked_told_and_kept(place: ToolDirectory) -> None:
     put(place, a="one  \ntwo\t\nthree\n")
 
     reply = patch(place, update("@@", " one", "-two", "+2"))
@@ -280,7 +286,7 @@ def test_white_space_at_line_ends_is_overlooked_told_and_kept(place: Place) -> N
     assert reply.text.endswith("In a hunk 1 differed in white space at line ends.")
 
 
-def test_other_white_space_is_not_overlooked(place: Place) -> None:
+def test_other_white_space_is_not_overlooked(place: ToolDirectory) -> None:
     put(place, a="    one\n")
 
     told = refused(place, update("@@", "-  one", "+2"))
@@ -306,7 +312,7 @@ def test_other_white_space_is_not_overlooked(place: Place) -> None:
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_every_other_byte_stays(
-    place: Place, before: bytes, after: bytes, end: str
+    place: ToolDirectory, before: bytes, after: bytes, end: str
 ) -> None:
     """Whatever the file's encoding and line ends, and whatever those of the patch."""
     put(place, a=before)
@@ -316,7 +322,7 @@ def test_every_other_byte_stays(
     assert (place.directory / "a").read_bytes() == after
 
 
-def test_what_the_old_encoding_cannot_hold_is_told(place: Place) -> None:
+def test_what_the_old_encoding_cannot_hold_is_told(place: ToolDirectory) -> None:
     put(place, a=b"one\n\xfc\n")
 
     assert "a is latin-1, which cannot hold '☂'" in refused(
@@ -324,7 +330,7 @@ def test_what_the_old_encoding_cannot_hold_is_told(place: Place) -> None:
     )
 
 
-def test_the_mode_goes_with_a_file_that_is_moved(place: Place) -> None:
+def test_the_mode_goes_with_a_file_that_is_moved(place: ToolDirectory) -> None:
     put(place, a="one\n")
     (place.directory / "a").chmod(0o750)
 
@@ -333,7 +339,7 @@ def test_the_mode_goes_with_a_file_that_is_moved(place: Place) -> None:
     assert (place.directory / "b").stat().st_mode & 0o777 == 0o750
 
 
-def test_binary_data_can_be_moved_and_deleted(place: Place) -> None:
+def test_binary_data_can_be_moved_and_deleted(place: ToolDirectory) -> None:
     put(place, a=b"\0\1", b=b"\0\2")
 
     patch(place, marked("*** Update File: a", "*** Move to: c", "*** Delete File: b"))
@@ -341,7 +347,7 @@ def test_binary_data_can_be_moved_and_deleted(place: Place) -> None:
     assert tree(place) == {"c": "\0\1"}
 
 
-def test_words_around_the_patch_are_left_out(place: Place) -> None:
+def test_words_around_the_patch_are_left_out(place: ToolDirectory) -> None:
     put(place, a="one\n")
 
     patch(place, f"apply_patch <<'EOF'\n{update('@@', '-one', '+1')}\nEOF\n```")
@@ -386,7 +392,7 @@ new mode 100755
 """
 
 
-def test_a_unified_diff_of_git_s_is_done(place: Place) -> None:
+def test_a_unified_diff_of_git_s_is_done(place: ToolDirectory) -> None:
     put(place, a="one\ntwo\nthree\n", b="bee\n", c="sea\n", run="x\n")
 
     patch(place, DIFF)
@@ -401,7 +407,7 @@ def test_a_unified_diff_of_git_s_is_done(place: Place) -> None:
 @pytest.mark.parametrize(
     "head", ["@@ -2,2 +2,2 @@", "@@ -99,7 +99,1 @@", "@@", "@@ ... @@", "@@ -2 +2 @@ f()"]
 )
-def test_numbers_in_a_head_may_be_wrong(place: Place, head: str) -> None:
+def test_numbers_in_a_head_may_be_wrong(place: ToolDirectory, head: str) -> None:
     put(place, a="1\n2\n3\n4\n", b="x\n")
     diff = (
         f"--- a/a\n+++ b/a\n{head}\n 2\n-3\n+three\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n"
@@ -412,7 +418,7 @@ def test_numbers_in_a_head_may_be_wrong(place: Place, head: str) -> None:
     assert tree(place) == {"a": "1\n2\nthree\n4\n", "b": "y\n"}
 
 
-def test_the_number_decides_between_places_that_fit(place: Place) -> None:
+def test_the_number_decides_between_places_that_fit(place: ToolDirectory) -> None:
     put(place, a="x\n" * 5)
 
     patch(place, "--- a\n+++ a\n@@ -3 +3 @@\n-x\n+y\n")
@@ -434,7 +440,7 @@ def test_the_number_decides_between_places_that_fit(place: Place) -> None:
     ],
 )
 def test_a_unified_diff_is_read_by_its_own_rules(
-    place: Place, before: str, diff: str, after: str
+    place: ToolDirectory, before: str, diff: str, after: str
 ) -> None:
     put(place, a=before)
 
@@ -457,7 +463,9 @@ def test_a_unified_diff_is_read_by_its_own_rules(
         ("--- a/a\n+++ b/a\n@@ -9,0 +10 @@\n+x\n", "adds at line 10, and a has 1 lines"),
     ],
 )  # fmt: skip
-def test_a_diff_that_cannot_be_done_is_told(place: Place, diff: str, said: str) -> None:
+def test_a_diff_that_cannot_be_done_is_told(
+    place: ToolDirectory, diff: str, said: str
+) -> None:
     put(place, a="a\n")
 
     assert said in refused(place, diff)
@@ -511,7 +519,7 @@ def test_diffs_of_git_s_can_be_done(
         assert tree(place) == {"f": after}
 
 
-def test_reading_a_file_is_knowing_it(place: Place) -> None:
+def test_reading_a_file_is_knowing_it(place: ToolDirectory) -> None:
     Path(place.directory / "a").write_text("one\n")
     anyio.run(place.use, read_file, {"path": "a"})
 
@@ -521,7 +529,7 @@ def test_reading_a_file_is_knowing_it(place: Place) -> None:
     assert tree(place) == {"a": "one\n"}
 
 
-def test_many_hunks_in_a_big_file_take_no_long_time(place: Place) -> None:
+def test_many_hunks_in_a_big_file_take_no_long_time(place: ToolDirectory) -> None:
     lines = [f"value_{n} = compute({n})" for n in range(50_000)]
     put(place, a="\n".join(lines) + "\n")
     picked = range(100, 50_000, 1000)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place
+from refold.testing.places import ToolDirectory
 from refold.tools.contract import Picture, Reply, Seen
 from refold.tools.read import read_file
 from refold.values.shown import Note
@@ -18,15 +18,17 @@ from refold.values.shown import Note
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
-def put(place: Place, name: str, content: bytes) -> None:
+def put(place: ToolDirectory, name: str, content: bytes) -> None:
     (place.directory / name).write_bytes(content)
 
 
-def read(place: Place, **arguments: object) -> str:
+def read(place: ToolDirectory, **arguments: object) -> str:
     return anyio.run(place.use, read_file, arguments).text
 
 
-def test_lines_are_numbered_and_the_whole_is_known_by_its_hash(place: Place) -> None:
+def test_lines_are_numbered_and_the_whole_is_known_by_its_hash(
+    place: ToolDirectory,
+) -> None:
     put(place, "a.txt", b"one\n\n  three")
 
     reply = anyio.run(place.use, read_file, {"path": "a.txt"})
@@ -44,13 +46,15 @@ def test_lines_are_numbered_and_the_whole_is_known_by_its_hash(place: Place) -> 
         (4, 1, "(there are only 3 lines)"),
     ],
 )
-def test_a_part_says_how_to_go_on(place: Place, first: int, count: int, text: str) -> None:
+def test_a_part_says_how_to_go_on(
+    place: ToolDirectory, first: int, count: int, text: str
+) -> None:
     put(place, "a", b"a\nb\nc\n")
 
     assert read(place, path="a", first=first, count=count) == text
 
 
-def test_reading_on_from_part_to_part_gives_every_line(place: Place) -> None:
+def test_reading_on_from_part_to_part_gives_every_line(place: ToolDirectory) -> None:
     lines = [f"line {n} " + "x" * (n % 3000) for n in range(1, 600)]
     put(place, "a", "\n".join(lines).encode())
     first, parts = 1, list[str]()
@@ -68,7 +72,7 @@ def test_reading_on_from_part_to_part_gives_every_line(place: Place) -> None:
     assert [p[:1990] for p in parts] == [line[:1990] for line in lines]
 
 
-def test_a_very_long_line_is_cut_and_counted(place: Place) -> None:
+def test_a_very_long_line_is_cut_and_counted(place: ToolDirectory) -> None:
     put(place, "a", b"x" * 5_000_000)
 
     assert read(place, path="a") == f"1\t{'x' * 2000} [4,998,000 more characters]\n(1 line)"
@@ -106,14 +110,14 @@ def test_a_very_long_line_is_cut_and_counted(place: Place) -> None:
     ],
 )
 def test_what_lies_in_a_file_is_told_as_text(
-    place: Place, content: bytes, text: str
+    place: ToolDirectory, content: bytes, text: str
 ) -> None:
     put(place, "a", content)
 
     assert read(place, path="a") == text
 
 
-def test_a_picture_is_shown_as_it_is(place: Place) -> None:
+def test_a_picture_is_shown_as_it_is(place: ToolDirectory) -> None:
     put(place, "a.png", PNG)
 
     reply = anyio.run(place.use, read_file, {"path": "a.png"})
@@ -133,7 +137,7 @@ def test_a_picture_is_shown_as_it_is(place: Place) -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_in_a_sentence(
-    place: Place, path: str, said: str
+    place: ToolDirectory, path: str, said: str
 ) -> None:
     put(place, "binary", b"\x7fELF\0\0\0\0\0")
     (place.directory / "directory").mkdir()
@@ -143,7 +147,7 @@ def test_what_cannot_be_read_is_told_in_a_sentence(
         read(place, path=path)
 
 
-def test_a_file_with_a_hostile_name_can_be_kept_in_a_journal(place: Place) -> None:
+def test_a_file_with_a_hostile_name_can_be_kept_in_a_journal(place: ToolDirectory) -> None:
     put(place, os.fsdecode(b"bad\xff\nname"), b"x")
 
     reply = anyio.run(place.use, read_file, {"path": r"bad\xff\nname"})
@@ -152,7 +156,7 @@ def test_a_file_with_a_hostile_name_can_be_kept_in_a_journal(place: Place) -> No
     assert msgspec.json.encode(reply)
 
 
-def test_a_notebook_is_told_by_its_cells(place: Place) -> None:
+def test_a_notebook_is_told_by_its_cells(place: ToolDirectory) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "words"]},
         {
@@ -182,14 +186,14 @@ def test_a_notebook_is_told_by_its_cells(place: Place) -> None:
     ]  # fmt: skip
 
 
-def test_what_only_looks_like_a_notebook_is_read_as_it_is(place: Place) -> None:
+def test_what_only_looks_like_a_notebook_is_read_as_it_is(place: ToolDirectory) -> None:
     put(place, "n.ipynb", b'{"cells": 3}')
 
     assert read(place, path="n.ipynb") == '1\t{"cells": 3}\n(1 line)'
 
 
 @pytest.mark.slow
-def test_a_pdf_is_told_by_its_pages(place: Place) -> None:
+def test_a_pdf_is_told_by_its_pages(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
     put(place, "a.pdf", pdf("Hello there"))
 
@@ -199,7 +203,7 @@ def test_a_pdf_is_told_by_its_pages(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_broken_pdf_is_told_in_a_sentence(place: Place) -> None:
+def test_a_broken_pdf_is_told_in_a_sentence(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
     put(place, "a.pdf", b"%PDF-1.7 and nothing more")
 
@@ -208,7 +212,9 @@ def test_a_broken_pdf_is_told_in_a_sentence(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_pdf_that_unpacks_to_gigabytes_is_refused_and_harms_nobody(place: Place) -> None:
+def test_a_pdf_that_unpacks_to_gigabytes_is_refused_and_harms_nobody(
+    place: ToolDirectory,
+) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
     packer = zlib.compressobj(9)
     words = b"BT /F1 1 Tf " + b"(aaaaaaaaaaaaaaaa) Tj " * 45_000 + b"ET "
@@ -222,7 +228,7 @@ def test_a_pdf_that_unpacks_to_gigabytes_is_refused_and_harms_nobody(place: Plac
 
 
 def test_a_pdf_without_its_reader_says_what_to_install(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
     put(place, "a.pdf", b"%PDF-1.7")
@@ -231,7 +237,7 @@ def test_a_pdf_without_its_reader_says_what_to_install(
         read(place, path="a.pdf")
 
 
-def test_what_was_cut_can_be_read_on_by_lines(place: Place) -> None:
+def test_what_was_cut_can_be_read_on_by_lines(place: ToolDirectory) -> None:
     place.blobs.kept["abc"] = b"one\r\n" + b"x" * 2500 + b"\nthree"
 
     assert read(place, path="blob:abc", first=2, count=2) == (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place, temporary_place
+from refold.testing.places import ToolDirectory, temporary_place
 from refold.tools.contract import Reply
 from refold.tools.multi_edit import multi_edit
 from refold.tools.notebook_edit import notebook_edit
@@ -18,22 +18,22 @@ from refold.tools.read import read_file
 from refold.values.shown import Diff
 
 
-def put(place: Place, name: str, content: bytes) -> None:
+def put(place: ToolDirectory, name: str, content: bytes) -> None:
     """A file the session has read."""
     (place.directory / name).write_bytes(content)
     anyio.run(place.use, read_file, {"path": name})
 
 
-def get(place: Place, name: str = "a") -> bytes:
+def get(place: ToolDirectory, name: str = "a") -> bytes:
     return (place.directory / name).read_bytes()
 
 
-def edit(place: Place, *edits: tuple[str, str] | tuple[str, str, bool]) -> Reply:
+def edit(place: ToolDirectory, *edits: tuple[str, str] | tuple[str, str, bool]) -> Reply:
     named = [dict(zip(("old", "new", "all"), each, strict=False)) for each in edits]
     return anyio.run(place.use, multi_edit, {"path": "a", "edits": named})
 
 
-def test_edits_are_done_in_order_on_what_those_before_left(place: Place) -> None:
+def test_edits_are_done_in_order_on_what_those_before_left(place: ToolDirectory) -> None:
     put(place, "a", b"one\ntwo\ntwo\n")
 
     reply = edit(place, ("one", "two"), ("two", "2", True), ("2\n2\n2", "2\n3"))
@@ -59,7 +59,7 @@ def test_edits_are_done_in_order_on_what_those_before_left(place: Place) -> None
     ],
 )
 def test_one_edit_that_cannot_be_done_undoes_all(
-    place: Place, edits: list[tuple[str, str]], said: str
+    place: ToolDirectory, edits: list[tuple[str, str]], said: str
 ) -> None:
     put(place, "a", b"one\ntwo\n")
 
@@ -74,14 +74,16 @@ def test_one_edit_that_cannot_be_done_undoes_all(
 @pytest.mark.parametrize(
     "edits", [[], [{"old": "a"}], [{"old": "a", "new": "b", "replace_all": True}]]
 )
-def test_edits_that_are_none_are_refused(place: Place, edits: list[Any]) -> None:
+def test_edits_that_are_none_are_refused(place: ToolDirectory, edits: list[Any]) -> None:
     put(place, "a", b"a")
 
     with pytest.raises(ToolFailed, match="'edits'"):
         anyio.run(place.use, multi_edit, {"path": "a", "edits": edits})
 
 
-def test_a_file_that_changed_since_or_was_not_read_is_not_edited(place: Place) -> None:
+def test_a_file_that_changed_since_or_was_not_read_is_not_edited(
+    place: ToolDirectory,
+) -> None:
     put(place, "a", b"one")
     (place.directory / "a").write_bytes(b"one, two")
     with pytest.raises(ToolFailed, match="a has changed since you last read it"):
@@ -105,7 +107,9 @@ def test_a_file_that_changed_since_or_was_not_read_is_not_edited(place: Place) -
         (b"one\ntwo\xfc", b"1\n1\n2\xfc"),
     ],
 )
-def test_line_ends_and_encoding_stay(place: Place, before: bytes, after: bytes) -> None:
+def test_line_ends_and_encoding_stay(
+    place: ToolDirectory, before: bytes, after: bytes
+) -> None:
     put(place, "a", before)
 
     edit(place, ("one", "1\n1"), ("two", "2"))
@@ -126,14 +130,14 @@ def book(*cells: object, **layout: Any) -> str:
     return json.dumps(whole, **{"ensure_ascii": False} | layout)
 
 
-def change(place: Place, **arguments: object) -> Reply:
+def change(place: ToolDirectory, **arguments: object) -> Reply:
     return anyio.run(place.use, notebook_edit, {"path": "n.ipynb"} | arguments)
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_of_a_notebook_only_the_cell_changes(
-    place: Place, layout: dict[str, Any], end: str
+    place: ToolDirectory, layout: dict[str, Any], end: str
 ) -> None:
     """It looks as if the program had written it that wrote it before."""
     put(place, "n.ipynb", (book(CODE, PROSE, **layout) + end).encode())
@@ -162,7 +166,7 @@ def test_of_a_notebook_only_the_cell_changes(
     assert reply.text.startswith("Changed cell 2 of n.ipynb (+")
 
 
-def test_all_cells_can_go_and_come_again(place: Place) -> None:
+def test_all_cells_can_go_and_come_again(place: ToolDirectory) -> None:
     put(place, "n.ipynb", book(PROSE, indent=1).encode())
 
     change(place, cell=1, mode="delete")
@@ -175,7 +179,9 @@ def test_all_cells_can_go_and_come_again(place: Place) -> None:
     )
 
 
-def test_a_notebook_with_crlf_a_mark_and_one_text_per_cell_keeps_them(place: Place) -> None:
+def test_a_notebook_with_crlf_a_mark_and_one_text_per_cell_keeps_them(
+    place: ToolDirectory,
+) -> None:
     old = {"cell_type": "markdown", "metadata": {}, "source": "one\ntwo"}
     whole = {"nbformat": 4, "nbformat_minor": 2, "cells": [old]}
     text = json.dumps(whole, indent=2).replace("\n", "\r\n")
@@ -207,7 +213,7 @@ def test_a_notebook_with_crlf_a_mark_and_one_text_per_cell_keeps_them(place: Pla
     ],
 )  # fmt: skip
 def test_what_is_no_cell_is_told(
-    place: Place, content: str, arguments: dict[str, object], said: str
+    place: ToolDirectory, content: str, arguments: dict[str, object], said: str
 ) -> None:
     (place.directory / "n.ipynb").write_text(content)
     place.known[str(place.directory / "n.ipynb")] = sha256(content.encode()).hexdigest()
@@ -219,7 +225,7 @@ def test_what_is_no_cell_is_told(
     assert get(place, "n.ipynb") == content.encode()
 
 
-def test_a_notebook_that_changed_since_is_not_changed(place: Place) -> None:
+def test_a_notebook_that_changed_since_is_not_changed(place: ToolDirectory) -> None:
     put(place, "n.ipynb", book(CODE).encode())
     (place.directory / "n.ipynb").write_text(book(PROSE))
 

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.testing.places import Place
+from refold.testing.places import ToolDirectory
 from refold.testing.tool_conformance import ToolCase, ToolContract
 from refold.tools.apply_patch import apply_patch
 from refold.tools.builtin import builtin
@@ -33,12 +33,12 @@ MANY = (*builtin(), *(named(f"mcp__server__tool_{n}") for n in range(200)))
 
 class TestToolSearch(ToolContract):
     @pytest.fixture(params=[DEFERRED, MANY], ids=["few", "many"])
-    def case(self, request: pytest.FixtureRequest, place: Place) -> ToolCase:
+    def case(self, request: pytest.FixtureRequest, place: ToolDirectory) -> ToolCase:
         place.deferred = tuple(each.spec for each in request.param)
         return ToolCase(finding(request.param)[0], {"query": "notebook", "limit": 3}, place)
 
 
-def asked(place: Place, query: str, *tools: Tool, limit: int = 5) -> str:
+def asked(place: ToolDirectory, query: str, *tools: Tool, limit: int = 5) -> str:
     place.deferred = tuple(each.spec for each in tools)
     reply = anyio.run(place.use, tool_search, {"query": query, "limit": limit})
     return reply.text
@@ -66,19 +66,19 @@ def found(text: str) -> list[str]:
     ],
 )
 def test_keywords_find_what_is_about_them(
-    query: str, names: list[str], place: Place
+    query: str, names: list[str], place: ToolDirectory
 ) -> None:
     assert found(asked(place, query, *DEFERRED, create_issue)) == names
 
 
-def test_the_best_come_first_and_only_so_many(place: Place) -> None:
+def test_the_best_come_first_and_only_so_many(place: ToolDirectory) -> None:
     tools = [named("other", "Lists a channel."), named("send_mail"), named("list_channels")]
 
     assert found(asked(place, "list channels", *tools)) == ["list_channels", "other"]
     assert found(asked(place, "list channels", *tools, limit=1)) == ["list_channels"]
 
 
-def test_what_is_found_comes_with_its_whole_schema(place: Place) -> None:
+def test_what_is_found_comes_with_its_whole_schema(place: ToolDirectory) -> None:
     assert asked(place, "select:create_issue", create_issue) == (
         "create_issue: Open an issue in a tracker. Needs an account.\n"
         'arguments: {"type":"object","properties":{"title":{"type":"string"}},'
@@ -97,7 +97,7 @@ def test_what_is_found_comes_with_its_whole_schema(place: Place) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_found_is_said_with_what_there_is(
-    query: str, said: str, place: Place
+    query: str, said: str, place: ToolDirectory
 ) -> None:
     with pytest.raises(ToolFailed) as failure:
         asked(place, query, *DEFERRED)
@@ -105,7 +105,7 @@ def test_what_is_not_found_is_said_with_what_there_is(
     assert str(failure.value) == said
 
 
-def test_a_call_that_was_not_understood_says_how(place: Place) -> None:
+def test_a_call_that_was_not_understood_says_how(place: ToolDirectory) -> None:
     place.deferred = (apply_patch.spec,)
     arguments: dict[str, object] = {"name": "apply_patch", "arguments": {}}
 

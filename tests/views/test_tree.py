@@ -34,7 +34,7 @@ from refold.views.deeds import deeds, spent_by
 from refold.views.spending import spending_document, spending_lines, tree_spending
 from refold.views.styled import bare
 from refold.views.trace import slowest, trace, trace_document, trace_lines
-from refold.views.tree import Row, agent_of, rows, status, tree_document, tree_lines
+from refold.views.tree import TreeRow, agent_of, rows, status, tree_document, tree_lines
 from tests.views.planted import (
     HOSTILE,
     answer,
@@ -57,7 +57,7 @@ def read(path: Path) -> Node:
     return tree(path, ID)
 
 
-def row(path: Path, now: float = 1000.0) -> Row:
+def row(path: Path, now: float = 1000.0) -> TreeRow:
     return rows(read(path), now, words)
 
 

@@ -19,7 +19,7 @@ from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.skills.folders import content_of, listed
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
-from refold.skills.places import Place
+from refold.skills.places import SkillFolder
 
 LARGEST = 64 * 1024  # bytes of one file
 MOST = 100  # agents of one folder
@@ -31,7 +31,7 @@ _PROMPT, _META, _TOOLS = (
 )
 
 
-class Found(Struct, frozen=True):
+class AgentScan(Struct, frozen=True):
     """`problems` are sentences for a person: what does not count, or not all, and why."""
 
     profiles: tuple[Profile, ...] = ()
@@ -47,7 +47,7 @@ class _Source(Struct, frozen=True):
     bound: str  # links may not lead out of it; "": they may
 
 
-def found(places: Iterable[Place], known: Callable[[], Collection[str]]) -> Found:
+def found(places: Iterable[SkillFolder], known: Callable[[], Collection[str]]) -> AgentScan:
     """All agents of these places, those that win first. `known` gives the names of tools."""
     taken, problems = dict[str, Profile](), list[str]()
     for source in _sources(places, problems):
@@ -61,7 +61,7 @@ def found(places: Iterable[Place], known: Callable[[], Collection[str]]) -> Foun
         if profile.name not in taken:
             taken[profile.name] = profile
             problems += (f"the agent in {source.called}: {each}" for each in read.notes)
-    return Found(tuple(taken.values()), tuple(problems))
+    return AgentScan(tuple(taken.values()), tuple(problems))
 
 
 def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) -> None:
@@ -74,7 +74,7 @@ def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) ->
         raise Wrong(f"the one in {before.where} has the name {name}, and comes first")
 
 
-def _sources(places: Iterable[Place], problems: list[str]) -> Iterator[_Source]:
+def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_Source]:
     """Whatever may be a definition. Two places may be one folder, which counts once."""
     looked = set[str]()
     for place in places:
@@ -92,7 +92,7 @@ def _sources(places: Iterable[Place], problems: list[str]) -> Iterator[_Source]:
                 yield _Source(name.removesuffix(_END), path, called, bound)
 
 
-def _names(real: str, place: Place, problems: list[str]) -> list[tuple[str, bool]]:
+def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str, bool]]:
     """Names in a folder, sorted, with whether each is a folder."""
     there = [
         (entry.name, folder)

@@ -14,14 +14,14 @@ from refold.tools.tool_search import finding
 from refold.values.tools import CALLER
 
 
-class Given(NamedTuple):
+class OfferedTools(NamedTuple):
     """What the model is told whole, and what it is told only the names of."""
 
     active: tuple[Tool, ...]
     deferred: tuple[Tool, ...] = ()
 
 
-def tools_of(profile: Profile, every: Iterable[Tool]) -> Given:
+def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     """Those of `every` tool that this agent has. With deferred ones, the way to them too."""
     known = [
         tool
@@ -33,8 +33,8 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> Given:
         tool for tool in known if tool not in deferred and _named(tool, profile.tools)
     )
     if any(tool.spec.name == CALLER for tool in active):  # a name that somebody else took
-        return Given((*active, *deferred))
-    return Given((*active, *finding(deferred)), deferred)
+        return OfferedTools((*active, *deferred))
+    return OfferedTools((*active, *finding(deferred)), deferred)
 
 
 def _named(tool: Tool, patterns: Sequence[str]) -> bool:

@@ -6,22 +6,22 @@ of a project only where it is trusted.
 
 import os
 
-from refold.skills.places import Around, Place, counting, in_project, own
+from refold.skills.places import SkillFolder, SkillScope, counting, in_project, own
 
 _IN_A_PROJECT = (".refold/agents", ".claude/agents")
 _AT_HOME = ".claude/agents"
 
 
-def of_agents(around: Around) -> tuple[Place, ...]:
+def of_agents(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of agents that counts. The first that has a name wins."""
     return (
         *counting(in_project(around, _IN_A_PROJECT), around),
         own(around, "agents"),
-        Place(os.path.join(around.home, _AT_HOME), f"~/{_AT_HOME}", "yours"),
+        SkillFolder(os.path.join(around.home, _AT_HOME), f"~/{_AT_HOME}", "yours"),
     )
 
 
-def unheeded(around: Around) -> tuple[Place, ...]:
+def unheeded(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Those of the project that do not count, because nobody said that it is trusted."""
     every = in_project(around, _IN_A_PROJECT)
     counts = set(counting(every, around))

@@ -15,7 +15,7 @@ from refold.agents.places import of_agents, unheeded
 from refold.agents.profile import Profile, Use
 from refold.errors import BadInput
 from refold.place.names import escaped
-from refold.skills.places import Around
+from refold.skills.places import SkillScope
 from refold.tools.python import NAME as PYTHON
 from refold.tools.task import NAME as TASK
 
@@ -93,14 +93,14 @@ def fits(profile: Profile, use: Use) -> bool:
 
 
 def registry(
-    around: Around, known: Callable[[], Collection[str]], settled: Settled | None = None
+    around: SkillScope, known: Callable[[], Collection[str]], settled: Settled | None = None
 ) -> Registry:
     """All agents of this place. `known` gives the names of tools that there are."""
     read = found(of_agents(around), lambda: {*known(), TASK, PYTHON})
     return Registry(read.profiles, read.problems, settled)
 
 
-def passed_over(around: Around) -> str:
+def passed_over(around: SkillScope) -> str:
     """A sentence about the project's agents that do not count for want of trust, or ""."""
     from os.path import isdir
 

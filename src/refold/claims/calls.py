@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from refold.claims.found import unwrapped
 from refold.claims.passages import LEAST, bare, passage, weight
-from refold.claims.seen import RUNS, Deed, Seen
+from refold.claims.seen import RUNS, Deed, ReadFiles
 from refold.claims.shell import hides_failures, parts
 from refold.claims.words import says, tells_of_failure
 from refold.values.claims import Evidence, Finding, worst
@@ -28,7 +28,7 @@ _SMALL = 400  # characters of an output in which a short line says something
 _SAYING = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
 
 
-def call_finding(evidence: Evidence, claim: str, seen: Seen) -> Finding:
+def call_finding(evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
     """What the evidence comes to, by the journal."""
     wanted = unwrapped(evidence.call.strip().removeprefix("$ "))
     found = _called(wanted, seen.deeds)
@@ -86,7 +86,7 @@ def _within(words: Sequence[str], line: Sequence[str]) -> bool:
     )
 
 
-def _held(deed: Deed, evidence: Evidence, claim: str, seen: Seen) -> Finding:
+def _held(deed: Deed, evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
     """One run held against the evidence and, as far as its exit code goes, the claim."""
     if deed.outcome in ("", "stopped", "unknown"):
         return Finding("unknown", f"{deed.id} has not come to its end")
@@ -111,7 +111,7 @@ def _failed(deed: Deed, evidence: Evidence) -> Finding:
     return Finding("contradicted", f"{deed.id} was {deed.outcome}: it was not done")
 
 
-def _printed(deed: Deed, quote: str, seen: Seen) -> Finding:
+def _printed(deed: Deed, quote: str, seen: ReadFiles) -> Finding:
     if told := _EXIT.fullmatch(" ".join(quote.casefold().split())):
         return _ended(deed, int(told[1]))
     text = passage(deed.text)
@@ -131,7 +131,7 @@ def _printed(deed: Deed, quote: str, seen: Seen) -> Finding:
     return Finding("unknown", "the quote is too short to say anything: quote more of it")
 
 
-def _own_words(deed: Deed, quote: str, seen: Seen) -> str:
+def _own_words(deed: Deed, quote: str, seen: ReadFiles) -> str:
     """Why what it printed says no more than the agent itself did, or ""."""
     if deed.tool == "python" and any(text.holds(quote) for text in seen.said):
         return f"{deed.id} printed what another model had said"
@@ -205,7 +205,7 @@ def _hidden(deed: Deed, claim: str, *, quoted: bool) -> Finding | None:
     return None
 
 
-def _since(deed: Deed, claim: str, seen: Seen) -> Finding | None:
+def _since(deed: Deed, claim: str, seen: ReadFiles) -> Finding | None:
     """Of success: a later run that failed, or a change since, leaves it open."""
     if deed.output is None or says(claim) not in ("passes", "unclear"):
         return None

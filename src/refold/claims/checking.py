@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.claims.calls import call_finding
 from refold.claims.files import file_finding
 from refold.claims.found import in_answer
-from refold.claims.seen import Seen
+from refold.claims.seen import ReadFiles
 from refold.claims.today import Today
 from refold.journal.events import Ended, Entry, TurnEnded, TurnStarted
 from refold.journal.fold import fold
@@ -20,7 +20,7 @@ from refold.values.claims import Checked, Claim, Evidence, Finding, worst
 from refold.values.control import Claimed
 
 
-class Told(Struct, frozen=True):
+class TurnClaims(Struct, frozen=True):
     """A turn and what it claims. `entries` are all up to its end."""
 
     turn: int  # the first is 1; 0: there was none
@@ -30,11 +30,11 @@ class Told(Struct, frozen=True):
     answer: str = ""
 
 
-def told_in(entries: Sequence[Entry], turn: int = 0) -> Told:
+def told_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     """What the turn of that number claims; 0 is the last. Raises `LookupError`."""
     began = [at for at, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)]
     if not began and not turn:
-        return Told(0, entries)
+        return TurnClaims(0, entries)
     if turn < 0 or turn > len(began):
         raise LookupError(turn)
     number = turn or len(began)
@@ -44,15 +44,15 @@ def told_in(entries: Sequence[Entry], turn: int = 0) -> Told:
     upto = entries[: ends[0] + 1 if ends else last]
     answer = fold(upto).turn.answer
     found = (*_claimed(upto[first:]), *in_answer(answer))
-    return Told(number, upto, tuple(dict.fromkeys(found)), bool(ends), answer)
+    return TurnClaims(number, upto, tuple(dict.fromkeys(found)), bool(ends), answer)
 
 
-def check(claims: Sequence[Claim], seen: Seen, today: Today) -> tuple[Checked, ...]:
+def check(claims: Sequence[Claim], seen: ReadFiles, today: Today) -> tuple[Checked, ...]:
     """Each claim with what its evidence comes to."""
     return tuple(_checked(claim, seen, today) for claim in claims)
 
 
-def _checked(claim: Claim, seen: Seen, today: Today) -> Checked:
+def _checked(claim: Claim, seen: ReadFiles, today: Today) -> Checked:
     if not claim.evidence:
         return Checked(claim, "unknown", "it has no evidence")
     findings = tuple(
@@ -62,7 +62,7 @@ def _checked(claim: Claim, seen: Seen, today: Today) -> Checked:
     return Checked(claim, decides.state, decides.reason, findings)
 
 
-def finding_of(evidence: Evidence, claim: str, seen: Seen, today: Today) -> Finding:
+def finding_of(evidence: Evidence, claim: str, seen: ReadFiles, today: Today) -> Finding:
     """What one piece of evidence comes to."""
     found = list[Finding]()
     if evidence.path:

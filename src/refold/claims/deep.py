@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.claims.checking import finding_of
-from refold.claims.seen import Seen
+from refold.claims.seen import ReadFiles
 from refold.claims.today import Today
 from refold.values.claims import Checked, Evidence, Finding, worst
 from refold.values.schema import value_in
@@ -101,7 +101,7 @@ def verdicts(answer: str) -> Mapping[str, Verdict]:
 def merged(
     checked: Sequence[Checked],
     said: Mapping[str, Verdict],
-    seen: Seen,
+    seen: ReadFiles,
     today: Today,
     problem: str = "",
 ) -> tuple[Checked, ...]:
@@ -114,7 +114,7 @@ def merged(
 
 
 def _both(
-    first: Checked, verdict: Verdict | None, seen: Seen, today: Today, problem: str
+    first: Checked, verdict: Verdict | None, seen: ReadFiles, today: Today, problem: str
 ) -> Checked:
     cheap = Finding(first.state, first.reason)
     second = _second(verdict, seen, today, problem)
@@ -123,7 +123,9 @@ def _both(
     return replace(first, state=decides.state, reason=decides.reason)
 
 
-def _second(verdict: Verdict | None, seen: Seen, today: Today, problem: str) -> Finding:
+def _second(
+    verdict: Verdict | None, seen: ReadFiles, today: Today, problem: str
+) -> Finding:
     """What the verdict is worth: as much as its own evidence."""
     if verdict is None:
         why = problem or "the second look said nothing of it"

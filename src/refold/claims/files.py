@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from refold.claims.found import unwrapped
-from refold.claims.passages import LEAST, Passage, Place, bare, passage, weight
-from refold.claims.seen import RUNS, Deed, Reading, Seen
+from refold.claims.passages import LEAST, LineRange, Passage, bare, passage, weight
+from refold.claims.seen import RUNS, Deed, FileRead, ReadFiles
 from refold.claims.today import Now, Today
 from refold.errors import ToolFailed
 from refold.values.claims import Evidence, Finding
@@ -26,10 +26,10 @@ class Sought(Struct, frozen=True):
     """A quote, one blank between its words, and the lines it is said to stand on."""
 
     quote: str
-    within: Place | None = None
+    within: LineRange | None = None
 
 
-def file_finding(evidence: Evidence, seen: Seen, today: Today) -> Finding:
+def file_finding(evidence: Evidence, seen: ReadFiles, today: Today) -> Finding:
     """What the evidence comes to, by the journal and the file."""
     try:
         paths = today.real(evidence.path, seen.directories)
@@ -53,7 +53,11 @@ def file_finding(evidence: Evidence, seen: Seen, today: Today) -> Finding:
 
 
 def _quoted(
-    ways: Sequence[Sought], path: str, readings: Sequence[Reading], seen: Seen, today: Today
+    ways: Sequence[Sought],
+    path: str,
+    readings: Sequence[FileRead],
+    seen: ReadFiles,
+    today: Today,
 ) -> Finding:
     if not readings:
         return _not_read(ways, path, seen, today)
@@ -74,9 +78,9 @@ def _quoted(
     return moved or _absent(ways[0], readings, now)
 
 
-def _as_read(sought: Sought, readings: Sequence[Reading], now: Now) -> Finding | None:
+def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding | None:
     """In the file as it was read or written here; None: it stands there nowhere."""
-    there, elsewhere = False, list[Place]()
+    there, elsewhere = False, list[LineRange]()
     for reading in readings:
         same = bool(now.sha256) and reading.sha256 == now.sha256
         texts = [reading.shown, *([now.words] if same and now.words else [])]
@@ -104,7 +108,7 @@ def _since(sought: Sought, now: Now) -> str:
     return f"stood there when it was read; the file has changed since, and it {still}"
 
 
-def _absent(sought: Sought, readings: Sequence[Reading], now: Now) -> Finding:
+def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
     """It stands in nothing that was read here."""
     same = any(now.sha256 and r.sha256 == now.sha256 for r in readings)
     known = same and now.words is not None
@@ -120,7 +124,7 @@ def _absent(sought: Sought, readings: Sequence[Reading], now: Now) -> Finding:
     return Finding("unknown", "the journal does not hold all that was read of the file")
 
 
-def _not_read(ways: Sequence[Sought], path: str, seen: Seen, today: Today) -> Finding:
+def _not_read(ways: Sequence[Sought], path: str, seen: ReadFiles, today: Today) -> Finding:
     if any(_names(deed, path) for deed in seen.deeds):
         now = today.of(path)
         if now.kind == "unreadable":
@@ -133,7 +137,9 @@ def _not_read(ways: Sequence[Sought], path: str, seen: Seen, today: Today) -> Fi
     return Finding("unknown", f"the file was never read here{hint}")
 
 
-def _printed(ways: Sequence[Sought], path: str, now: Now, seen: Seen) -> Finding | None:
+def _printed(
+    ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
+) -> Finding | None:
     """A command that names the file printed it: that was reading it, too."""
     for deed in reversed(seen.deeds):
         if deed.outcome != "done" or deed.tool not in RUNS or not _names(deed, path):
@@ -155,7 +161,9 @@ def _printed_by(deed: Deed, sought: Sought, now: Now) -> Finding:
     return Finding("stale", f"printed by {deed.id}, and not there any more")
 
 
-def _by_code(ways: Sequence[Sought], path: str, now: Now, seen: Seen) -> Finding | None:
+def _by_code(
+    ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
+) -> Finding | None:
     """Python reads files and leaves no trace: then the file must be what it was."""
     if not any(
         d.tool == "python" and d.outcome == "done" and _names(d, path) for d in seen.deeds
@@ -173,7 +181,7 @@ def _by_code(ways: Sequence[Sought], path: str, now: Now, seen: Seen) -> Finding
     return Finding("contradicted", "does not stand in the file")
 
 
-def _changed(path: str, seen: Seen, today: Today) -> Finding:
+def _changed(path: str, seen: ReadFiles, today: Today) -> Finding:
     """Was the file changed in this session?"""
     kind = seen.changes.get(path)
     if kind is None:
@@ -188,7 +196,7 @@ def _changed(path: str, seen: Seen, today: Today) -> Finding:
     return Finding("supported", f"it was {kind} in this session")
 
 
-def _ways(quote: str, within: Place | None) -> Iterator[Sought]:
+def _ways(quote: str, within: LineRange | None) -> Iterator[Sought]:
     """The quote as it stands; then without what models put around one."""
     yield Sought(bare(quote), within)
     rows = quote.strip("\n").split("\n")
@@ -196,7 +204,7 @@ def _ways(quote: str, within: Place | None) -> Iterator[Sought]:
     if all(numbers) and (found := [m for m in numbers if m]):
         text = "\n".join(row[m.end() :] for row, m in zip(rows, found, strict=True))
         first = int(found[0][1])
-        yield Sought(bare(text), within or Place(first, first))
+        yield Sought(bare(text), within or LineRange(first, first))
     if (plain := bare(unwrapped(quote))) != bare(quote):
         yield Sought(plain, within)
 
@@ -208,7 +216,7 @@ def _heavy(finding: Finding, ways: Sequence[Sought]) -> Finding:
     return Finding("unknown", "the quote is too short to say anything: quote more of it")
 
 
-def _lines(text: str) -> Place | None:
+def _lines(text: str) -> LineRange | None:
     """Raises `ValueError` for what names no lines."""
     if not (given := "".join(text.split())):
         return None
@@ -219,7 +227,7 @@ def _lines(text: str) -> Place | None:
     last = int(found[2] or first)
     if not 0 < first <= last:
         raise ValueError(given)
-    return Place(first, last)
+    return LineRange(first, last)
 
 
 def _stands(sought: Sought, now: Now) -> bool:
@@ -233,7 +241,7 @@ def _where(sought: Sought, text: Passage) -> str:
     return f"stands at {places}, not at {sought.within}"
 
 
-def _in_pieces(quote: str, readings: Sequence[Reading], now: Now) -> bool:
+def _in_pieces(quote: str, readings: Sequence[FileRead], now: Now) -> bool:
     pieces = [bare(piece) for piece in _ELLIPSIS.split(quote) if bare(piece)]
     texts = [reading.shown for reading in readings] + ([now.words] if now.words else [])
     return any(all(text.holds(piece) for piece in pieces) for text in texts)

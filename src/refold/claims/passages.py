@@ -18,7 +18,7 @@ _GAP = "\0"  # lines are missing here: no quote reaches across
 _WIDE = "\u2e80"  # from here on one letter is a syllable or a word
 
 
-class Place(NamedTuple):
+class LineRange(NamedTuple):
     """The lines that a quote stands on."""
 
     first: int
@@ -39,9 +39,11 @@ class Passage:
     def __bool__(self) -> bool:
         return bool(self._text)
 
-    def places(self, quote: str, within: Place | None = None, most: int = 3) -> list[Place]:
+    def places(
+        self, quote: str, within: LineRange | None = None, most: int = 3
+    ) -> list[LineRange]:
         """Where `quote` (`bare`) stands, or begins `within`. The first ones only."""
-        found, at, work = list[Place](), self._start(within), 0
+        found, at, work = list[LineRange](), self._start(within), 0
         end = self._end(within) + len(quote)
         while len(found) < most and work < _MOST_WORK:
             work += len(quote) + 1_000
@@ -49,7 +51,7 @@ class Passage:
             if at < 0:
                 break
             if self._whole_words(at, at + len(quote)):
-                found.append(Place(self._line(at), self._line(at + len(quote) - 1)))
+                found.append(LineRange(self._line(at), self._line(at + len(quote) - 1)))
             at += 1
         return found
 
@@ -66,13 +68,13 @@ class Passage:
                 return True
         return False
 
-    def _start(self, within: Place | None) -> int:
+    def _start(self, within: LineRange | None) -> int:
         if within is None:
             return 0
         at = bisect_right(self._numbers, within.first - 1)
         return self._starts[at] if at < len(self._starts) else len(self._text)
 
-    def _end(self, within: Place | None) -> int:
+    def _end(self, within: LineRange | None) -> int:
         """After the last place where a quote may begin."""
         if within is None:
             return len(self._text)

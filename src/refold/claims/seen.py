@@ -74,7 +74,7 @@ class Deed(Struct, frozen=True):
         return " ".join(str(value) for value in self.arguments.values())
 
 
-class Reading(Struct, frozen=True):
+class FileRead(Struct, frozen=True):
     """A file as it was shown, or as it was written. `sha256` "": nobody said of which."""
 
     sha256: str
@@ -82,13 +82,13 @@ class Reading(Struct, frozen=True):
     whole: bool = True  # false: more of it may have been seen than `shown`
 
 
-class Seen(Struct, frozen=True):
+class ReadFiles(Struct, frozen=True):
     """All of that, of a session and those below it. Paths are real, and printable."""
 
     directories: tuple[str, ...] = ()
     began: float = 0.0
     deeds: tuple[Deed, ...] = ()  # in the order of their ends
-    readings: Mapping[str, tuple[Reading, ...]] = {}  # the newest first
+    readings: Mapping[str, tuple[FileRead, ...]] = {}  # the newest first
     changes: Mapping[str, str] = {}  # "created", "changed", "deleted"
     originals: Mapping[str, str] = {}  # the sha256 of a file before its first change
     edits: tuple[tuple[tuple[float, int], str], ...] = ()  # when a tool changed which
@@ -96,7 +96,7 @@ class Seen(Struct, frozen=True):
     doubtful: bool = False  # may commands have changed files that nobody looked at since?
 
 
-def seen_in(records: Sequence[Record]) -> Seen:
+def seen_in(records: Sequence[Record]) -> ReadFiles:
     """What these journals show. The first is the session's own."""
     gathering = _Gathering()
     for record in records:
@@ -109,7 +109,7 @@ class _Gathering:
         self._directories = list[str]()
         self._began = 0.0
         self._deeds = list[Deed]()
-        self._readings = list[tuple[str, Reading, tuple[float, int]]]()
+        self._readings = list[tuple[str, FileRead, tuple[float, int]]]()
         self._changes: Mapping[str, str] = {}
         self._originals = dict[str, str]()
         self._edits = list[tuple[tuple[float, int], str]]()
@@ -153,16 +153,16 @@ class _Gathering:
                 self._said.append(text)
             case Handed() as given:
                 for path, sha256, shown, there in handed(given, record.blob):
-                    reading = Reading(sha256, shown, there)
+                    reading = FileRead(sha256, shown, there)
                     self._readings.append((path, reading, (entry.at, entry.seq)))
             case _:
                 pass
 
-    def all_of_it(self) -> Seen:
-        readings = dict[str, tuple[Reading, ...]]()
+    def all_of_it(self) -> ReadFiles:
+        readings = dict[str, tuple[FileRead, ...]]()
         for path, reading, _ in sorted(self._readings, key=lambda each: each[2]):
             readings[path] = (reading, *readings.get(path, ()))
-        return Seen(
+        return ReadFiles(
             directories=tuple(dict.fromkeys(self._directories)),
             began=self._began,
             deeds=tuple(sorted(self._deeds, key=lambda deed: deed.order)),
@@ -189,11 +189,11 @@ class _Gathering:
             )
         )
         self._readings += [
-            (p, Reading(h, shown, whole and bool(rows)), order) for p, h in end.seen
+            (p, FileRead(h, shown, whole and bool(rows)), order) for p, h in end.seen
         ]
         if call.name == "grep" and end.outcome == "done":
             found = _hits(text, directory)
-            self._readings += [(path, Reading("", hits), order) for path, hits in found]
+            self._readings += [(path, FileRead("", hits), order) for path, hits in found]
         for diff in end.shown:
             if isinstance(diff, Diff):
                 self._changed(diff, deed, order)
@@ -206,7 +206,7 @@ class _Gathering:
         before, after = _sides(diff.text)
         if diff.before:
             self._readings.append(
-                (path, Reading(diff.before, numbered(before), False), order)
+                (path, FileRead(diff.before, numbered(before), False), order)
             )
         if diff.after:
             content = deed.arguments.get("content")
@@ -217,7 +217,7 @@ class _Gathering:
                 else numbered(after)
             )
             # A hunk shows a part; the rest was seen before, at other lines perhaps.
-            self._readings.append((path, Reading(diff.after, shown, written), order))
+            self._readings.append((path, FileRead(diff.after, shown, written), order))
 
 
 def _deed(call: ToolCall, name: str, entry: Entry) -> Deed:

@@ -14,7 +14,7 @@ from refold.config.folders import Folders
 from refold.config.paths import paths
 from refold.hall.nearby import around
 from refold.prompts.repository import root_of
-from refold.skills.places import Around
+from refold.skills.places import SkillScope
 from refold.views.cells import cells
 from refold.views.escape import on_one_line
 
@@ -44,13 +44,13 @@ def here_are() -> Registry:
     return _known(_place())
 
 
-def _place() -> Around:
+def _place() -> SkillScope:
     directory, places = os.path.realpath(here()), paths(os.environ)
     trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
     return around(directory, places, os.environ, trusted=trusted)
 
 
-def _known(place: Around) -> Registry:
+def _known(place: SkillScope) -> Registry:
     return registry(place, _tools)
 
 

@@ -21,7 +21,7 @@ from refold.errors import BadInput, RefoldError
 from refold.hall.remembering import Remembering
 from refold.journal.home import Home
 from refold.memory.page import MOST
-from refold.memory.state import Change
+from refold.memory.state import NoteChange
 from refold.memory.store import Listed, Memory, Whose
 from refold.views.escape import on_one_line
 
@@ -209,7 +209,7 @@ async def _updated(app: "App", remembering: Remembering, named: Sequence[str]) -
     return code
 
 
-def _told(change: Change) -> str:
+def _told(change: NoteChange) -> str:
     why = f" ({change.why})" if change.why else ""
     text, section = on_one_line(change.text), on_one_line(change.section)
     return f"{change.sign} {section}: {text}{why}\n"

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from refold.cli.out import remark
 from refold.cli.taking_up import choose_again, place_of
-from refold.config.here import Here, load_here
+from refold.config.here import FolderSettings, load_here
 from refold.config.paths import paths
 from refold.errors import BadInput, said_by
 from refold.hall.app import App
@@ -52,7 +52,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
     return app
 
 
-def settings_of(found: Namespace) -> Here:
+def settings_of(found: Namespace) -> FolderSettings:
     """Those of every layer, and what is to be said of the folder's own."""
     places, directory = paths(os.environ), place_of(found).directory
     return load_here(directory, places, os.environ, as_settings(found), trust=found.trust)

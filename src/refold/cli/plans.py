@@ -14,7 +14,7 @@ from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal import lines
-from refold.journal.home import Home, Session, started_in
+from refold.journal.home import Home, StoredSession, started_in
 from refold.journal.plans import Plan
 from refold.views.escape import on_one_line, visible
 
@@ -47,7 +47,7 @@ def run(found: Namespace) -> int:
     return 0
 
 
-def _show(session: Session, plan: Plan, *, as_json: bool) -> int:
+def _show(session: StoredSession, plan: Plan, *, as_json: bool) -> int:
     if as_json:
         _line(session, plan)
     else:
@@ -55,7 +55,7 @@ def _show(session: Session, plan: Plan, *, as_json: bool) -> int:
     return 0
 
 
-def _named(home: Home, name: str) -> tuple[Session, Plan]:
+def _named(home: Home, name: str) -> tuple[StoredSession, Plan]:
     id_, _, seq = name.partition("/")
     session = named(home, id_)
     for plan in _made(session):
@@ -64,7 +64,7 @@ def _named(home: Home, name: str) -> tuple[Session, Plan]:
     raise BadInput(f"there is no plan {name!r}: `refold plans` lists them as SESSION/N")
 
 
-def _all(home: Home, *, everywhere: bool) -> Iterator[tuple[Session, Plan]]:
+def _all(home: Home, *, everywhere: bool) -> Iterator[tuple[StoredSession, Plan]]:
     workspace = "" if everywhere else os.path.realpath(here())
     for session in home.sessions():
         if not workspace or started_in(session.path) == workspace:
@@ -72,7 +72,7 @@ def _all(home: Home, *, everywhere: bool) -> Iterator[tuple[Session, Plan]]:
                 yield session, plan
 
 
-def _made(session: Session) -> tuple[Plan, ...]:
+def _made(session: StoredSession) -> tuple[Plan, ...]:
     try:
         if _MADE not in (session.path / lines.NAME).read_bytes():
             return ()
@@ -81,7 +81,7 @@ def _made(session: Session) -> tuple[Plan, ...]:
     return folded(session)[0].plans.made[::-1]
 
 
-def _line(session: Session, plan: Plan) -> None:
+def _line(session: StoredSession, plan: Plan) -> None:
     document = {"session": session.id, "plan": plan.seq, "at": plan.at, "state": plan.state,
                 "title": plan.title, "text": plan.text}  # fmt: skip
     write(msgspec.json.encode(document).decode() + "\n")

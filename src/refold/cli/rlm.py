@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from refold.cli.flags import dollars, seconds
 from refold.cli.opening import schema
 from refold.cli.out import answer, complain, ended, write
-from refold.cli.pipes.headless import TIMED_OUT, Said, tell_notices, turn
-from refold.cli.rlm_progress import Progress
+from refold.cli.pipes.headless import TIMED_OUT, HeadlessPrompt, tell_notices, turn
+from refold.cli.rlm_progress import RlmProgress
 from refold.cli.standing import here
 from refold.cli.subparsers import Subparsers
-from refold.config.here import Here, load_here
+from refold.config.here import FolderSettings, load_here
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.hall.app import App
@@ -92,20 +92,20 @@ async def _run(found: Namespace) -> int:
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_words
     app = _app(found, ready, _BARE if way.way == "flat" else {"agent": AGENT})
     try:
-        said = Said(words(found.question, given), typed=found.question)
+        said = HeadlessPrompt(words(found.question, given), typed=found.question)
         return await _ask(app, said, found, way, size, began)
     finally:
         await app.aclose()
 
 
 async def _ask(
-    app: App, said: Said, found: Namespace, way: Route, size: Size, began: float
+    app: App, said: HeadlessPrompt, found: Namespace, way: Route, size: Size, began: float
 ) -> int:
     id_, session = await app.start()
     async with session:
         timed_out = False
         async with anyio.create_task_group() as group:
-            progress = Progress()
+            progress = RlmProgress()
             group.start_soon(tell_notices, app, progress.say)
             timed_out = await turn(session, said, progress, found.timeout)
         document = result(session.view, id_, time.monotonic() - began)
@@ -162,7 +162,7 @@ def _app(found: Namespace, wishes: Wishes, more: Mapping[str, object] | None = N
     """Settings from all their layers; what was learned in other sessions is not told."""
     places = paths(os.environ)
     chosen = {"budget.dollars": found.max_budget_usd, "memory": False, **(more or {})}
-    loaded: Here = load_here(
+    loaded: FolderSettings = load_here(
         wishes.directory, places, os.environ, chosen, trust=found.trust
     )
     notices = (loaded.unheeded,) if loaded.unheeded else ()

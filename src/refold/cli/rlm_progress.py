@@ -39,7 +39,7 @@ _WIDEST = 80
 _TICK, _BEAT = 0.2, 10.0  # seconds
 
 
-class Progress:
+class RlmProgress:
     """Implements `headless.Out`."""
 
     def __init__(self) -> None:

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from refold.cli.finishing import leave, note_down
 from refold.cli.rights.trusting import Offer
 from refold.cli.surrounding import around
-from refold.cli.taking_up import Place, mended, stands
+from refold.cli.taking_up import SessionDirectory, mended, stands
 from refold.cli.terminal.surroundings import Arrived, Asks, Surroundings, Way
 from refold.cli.worktree import WorkingTrees
 from refold.config.folders import Folders
-from refold.config.here import Here, load_here
+from refold.config.here import FolderSettings, load_here
 from refold.errors import BadInput, RefoldError
 from refold.hall.app import App
 from refold.session.session import Session
@@ -39,7 +39,7 @@ _ASKED_AGAIN = "allowed for this session until now, and asked about again: {rule
 
 
 class _Site(NamedTuple):
-    place: Place
+    place: SessionDirectory
     trust: bool  # what lies there counts, this time
 
 
@@ -98,7 +98,7 @@ class Stay:
         more = (os.path.realpath(each) for each in (*stood.roots, *way.added))
         roots = tuple(Path(each) for each in dict.fromkeys(more) if each != directory)
         notices = () if way.directory else stood.notices
-        return _Site(Place(Path(directory), roots, notices), trust)
+        return _Site(SessionDirectory(Path(directory), roots, notices), trust)
 
     async def _app_at(self, site: _Site, asks: Asks) -> App:
         """The one that we have, where that is of this place."""
@@ -122,7 +122,7 @@ class Stay:
         )
         return App(here.settings, app.paths, app.environ, wishes, app.models)
 
-    async def _counts(self, here: Here, asks: Asks) -> bool:
+    async def _counts(self, here: FolderSettings, asks: Asks) -> bool:
         """Has the person just said yes to what lies there?"""
         offer = Offer(here.project, here.state, here.texts)
         if not offer or not await asks(offer.shown(), offer.question):

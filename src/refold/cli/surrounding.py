@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import anyio
 
-from refold.agents.given import Given
+from refold.agents.given import OfferedTools
 from refold.cli.finishing import aide_for
 from refold.cli.terminal.commands.table import names
 from refold.cli.terminal.surroundings import Arrived, Asks, Surroundings, Way, only_here
@@ -132,10 +132,10 @@ def _remember(app: App, key: str, value: str) -> None:
     remember(app.paths, key, value)
 
 
-def _given(app: App, session: Session) -> Given:
+def _given(app: App, session: Session) -> OfferedTools:
     """The tools of the next turn, as they would be now."""
     world = app.outfit(session.record, session.view.about.id)(session.view)
-    return Given(tuple(world.tools), world.deferred)
+    return OfferedTools(tuple(world.tools), world.deferred)
 
 
 def _learned(app: App) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ _CALMED = (
 )
 
 
-class Place(NamedTuple):
+class SessionDirectory(NamedTuple):
     """`roots` are the further directories of the workspace."""
 
     directory: Path
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
-def place_of(found: Namespace) -> Place:
+def place_of(found: Namespace) -> SessionDirectory:
     """Where the session works: one that is taken up stays where it was.
 
     What was said in it, and the paths in it, are about that place. `found.resume` is an id
@@ -48,14 +48,14 @@ def place_of(found: Namespace) -> Place:
     if found.resume is None:
         newest = home.newest_of(here()) if found.continue_ else None
         if newest is None:
-            return Place(found.workspace or here())
+            return SessionDirectory(found.workspace or here())
         found.resume = newest.id
     session = home.named(found.resume, here(), Waiting())
     found.resume = session.id
     return stands(session.path, here())
 
 
-def stands(session: Path, otherwise: Path) -> Place:
+def stands(session: Path, otherwise: Path) -> SessionDirectory:
     """Where a session works, by its journal; `otherwise`, where that is gone."""
     stood = whereabouts(session)
     roots = tuple(Path(each) for each in stood.roots)
@@ -72,7 +72,7 @@ def stands(session: Path, otherwise: Path) -> Place:
             0, f"{said}, where this session worked, is gone: it goes on in {directory}"
         )
     there = tuple(each for each in roots if each.is_dir() and each != directory)
-    return Place(directory, there, tuple(notices))
+    return SessionDirectory(directory, there, tuple(notices))
 
 
 async def choose_again(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from refold.config.layers import COMMAND_LINE
 from refold.config.load import Loaded
-from refold.config.settings import Written
+from refold.config.settings import RuleWithCases
 from refold.values.given import Given
 
 _MODE, _STEPS, _DOLLARS = "permission_mode", "limits.steps", "budget.dollars"
@@ -41,9 +41,9 @@ def as_flags(given: Given) -> dict[str, object]:
     }
 
 
-def _flagged(rules: Sequence[str | Written]) -> tuple[str, ...]:
+def _flagged(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
     return tuple(
         each.rule
         for each in rules
-        if isinstance(each, Written) and each.source == COMMAND_LINE
+        if isinstance(each, RuleWithCases) and each.source == COMMAND_LINE
     )

@@ -23,7 +23,7 @@ from refold.values.given import Given
 from refold.views.escape import on_one_line
 
 
-class Here(NamedTuple):
+class FolderSettings(NamedTuple):
     """The settings, and what is to be said of the folder's own.
 
     `texts` would tell the model what to do, and lie in no trusted folder.
@@ -74,7 +74,7 @@ def load_here(
     *,
     trust: bool = False,
     managed: Path = MANAGED,
-) -> Here:
+) -> FolderSettings:
     """Every layer. With `trust` the folder's own settings count, this time.
 
     Raises `BadInput`; of a folder that is not trusted nothing does.
@@ -88,7 +88,9 @@ def load_here(
         state = "trusted"
     between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
     loaded = load(places.settings, environ, flags, between, managed)
-    return Here(loaded, found, state, Texts("") if trust else untrusted(directory, folders))
+    return FolderSettings(
+        loaded, found, state, Texts("") if trust else untrusted(directory, folders)
+    )
 
 
 def untrusted(directory: Path | str, folders: Folders) -> Texts:

@@ -22,7 +22,7 @@ _LONGEST = 4096
 _QUOTES = "\"'`“”‘’"
 
 
-class Held(NamedTuple):
+class FoundKey(NamedTuple):
     """A key, and where it was found."""
 
     key: str
@@ -50,7 +50,7 @@ class Keys:
     ) -> None:
         self._own, self._environ, self._stored = providers, environ, stored
         self._learn, self._lock = learn, Lock()
-        self._found: dict[str, Held] = {}
+        self._found: dict[str, FoundKey] = {}
         self.trouble = ""  # that the keyring made when it was last asked
 
     def wanted(self, spec: ProviderSpec) -> bool:
@@ -67,7 +67,7 @@ class Keys:
             return False
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
 
-    def find(self, spec: ProviderSpec) -> Held | None:
+    def find(self, spec: ProviderSpec) -> FoundKey | None:
         """The key. May take long; call it in a thread where somebody else is waiting.
 
         Raises `BadInput` where the key cannot be had, though there may be one.
@@ -81,22 +81,22 @@ class Keys:
                 self._learn(held.key)
             return held
 
-    def in_environment(self, spec: ProviderSpec) -> Held | None:
+    def in_environment(self, spec: ProviderSpec) -> FoundKey | None:
         for name in spec.secret_envs:
             if value := self._environ.get(name, "").strip():
-                return Held(value, "environment", name)
+                return FoundKey(value, "environment", name)
         return None
 
-    def in_file(self, spec: ProviderSpec) -> Held | None:
+    def in_file(self, spec: ProviderSpec) -> FoundKey | None:
         key = self._stored.get(spec.name, "").strip()
-        return Held(key, "file") if key else None
+        return FoundKey(key, "file") if key else None
 
     def command(self, spec: ProviderSpec) -> tuple[str, ...]:
         """The program that prints the key; () if none was set."""
         own = self._own.get(spec.name)
         return own.key_command if own else ()
 
-    def known(self, spec: ProviderSpec) -> Held | None:
+    def known(self, spec: ProviderSpec) -> FoundKey | None:
         """As `find`, for many in a row: a keyring that made trouble is then left alone."""
         if self.trouble and not self.command(spec):
             return self.in_environment(spec) or self.in_file(spec)
@@ -112,9 +112,9 @@ class Keys:
     def _may_be_in_keyring(self, spec: ProviderSpec) -> bool:
         return self.wanted(spec) and keyring.installed()
 
-    def _looked_for(self, spec: ProviderSpec) -> Held | None:
+    def _looked_for(self, spec: ProviderSpec) -> FoundKey | None:
         if command := self.command(spec):
-            return Held(_printed(command, self._environ), "key_command")
+            return FoundKey(_printed(command, self._environ), "key_command")
         if held := self._in_keyring(spec) or self.in_file(spec):
             return held
         if self.trouble and catalog.needs_key(spec, self._environ):
@@ -124,7 +124,7 @@ class Keys:
             )
         return None
 
-    def _in_keyring(self, spec: ProviderSpec) -> Held | None:
+    def _in_keyring(self, spec: ProviderSpec) -> FoundKey | None:
         self.trouble = ""
         if not self._may_be_in_keyring(spec):
             return None
@@ -133,7 +133,7 @@ class Keys:
         except BadInput as error:
             self.trouble = str(error)
             return None
-        return Held(key, "keyring") if key else None
+        return FoundKey(key, "keyring") if key else None
 
 
 def wrong(key: str) -> str:

@@ -28,9 +28,9 @@ from refold.config.layers import (
     parts_of,
 )
 from refold.config.rules import rules_of, sourced
-from refold.config.settings import Permissions, Provider, Settings, Written
+from refold.config.settings import Permissions, Provider, RuleWithCases, Settings
 from refold.errors import BadInput
-from refold.provider.command.given import Command
+from refold.provider.command.given import ProgramSettings
 from refold.provider.override import Override
 from refold.values.rights import MODES
 
@@ -40,7 +40,7 @@ _SYNONYMS = {"model": "models.main"}
 _TABLES: dict[str, type[Struct]] = {
     "providers": Provider,
     "prices": Override,
-    "commands": Command,
+    "commands": ProgramSettings,
 }
 _RULES = "permissions."
 _NO_UTF8 = re.compile(r"[\ud800-\udfff]")  # bytes of a variable or a flag that are none
@@ -107,7 +107,7 @@ def settled(layer: Layer) -> Layer:
         key, counts = checked(given, found)
         if key.startswith(_RULES):
             name = key.removeprefix(_RULES)
-            items = cast("tuple[Written, ...]", counts.value)
+            items = cast("tuple[RuleWithCases, ...]", counts.value)
             rules_of(Permissions(**{name: items}), counts.place)
         yield key, counts
 

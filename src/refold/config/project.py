@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold.config.layers import Layer, Origin, from_text
 from refold.config.load import settled
-from refold.config.settings import Written
+from refold.config.settings import RuleWithCases
 from refold.config.unlinked import small_files
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
@@ -139,7 +139,7 @@ def allowed(key: str, origin: Origin) -> tuple[str, Origin]:
 
 def _words(key: str, value: object) -> Iterator[str]:
     if before := _WORDS.get(key):
-        rules = cast("tuple[Written, ...]", value)
+        rules = cast("tuple[RuleWithCases, ...]", value)
         yield from (before + on_one_line(each.rule) for each in rules)
     else:
         yield f"{key} = {on_one_line(_plain(value))}"

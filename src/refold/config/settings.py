@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from refold.provider.command.given import Command, Context, Format
+from refold.provider.command.given import Context, Format, ProgramSettings
 from refold.provider.override import Override
 from refold.values.effort import Effort
 from refold.values.rights import Mode
@@ -24,7 +24,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
-class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RuleWithCases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A permission rule with examples, which are checked when the file is loaded."""
 
     rule: Word  # the rule, such as "bash(git log *)"
@@ -36,9 +36,9 @@ class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Permissions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rules: `tool`, `tool(pattern)`, or a table. Rules of all layers add up."""
 
-    allow: tuple[Word | Written, ...] = ()  # calls that run without asking
-    ask: tuple[Word | Written, ...] = ()  # calls that always ask
-    deny: tuple[Word | Written, ...] = ()  # calls that are refused in every mode
+    allow: tuple[Word | RuleWithCases, ...] = ()  # calls that run without asking
+    ask: tuple[Word | RuleWithCases, ...] = ()  # calls that always ask
+    deny: tuple[Word | RuleWithCases, ...] = ()  # calls that are refused in every mode
 
 
 class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,5 +194,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http: Http = Http()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     backend: Backend = Backend()
-    commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    commands: dict[str, ProgramSettings] = field(default_factory=dict[str, ProgramSettings])
     prices: dict[str, Override] = field(default_factory=dict[str, Override])

@@ -19,7 +19,7 @@ from refold.config.settings import Settings
 from refold.errors import BadInput
 
 
-class Told(Struct, frozen=True):
+class SettingOrigins(Struct, frozen=True):
     """`chain`: who says what of a key, the last of them winning. Rules of all count."""
 
     settings: Settings
@@ -40,7 +40,7 @@ def told(
     environ: Mapping[str, str],
     flags: Mapping[str, object] | None = None,
     managed: Path = MANAGED,
-) -> Told:
+) -> SettingOrigins:
     """All that is said of the settings in `directory`. Raises nothing of theirs."""
     problems = list[str]()
     folders = Folders(places.folders)
@@ -57,7 +57,7 @@ def told(
     chain: dict[str, tuple[Origin, ...]] = {}
     for key, origin in (pair for layer in layers for pair in layer):
         chain[key] = (*chain.get(key, ()), origin)
-    return Told(combined(layers).settings, chain, tuple(problems), found, state)
+    return SettingOrigins(combined(layers).settings, chain, tuple(problems), found, state)
 
 
 def _state(folders: Folders, found: Project, problems: list[str]) -> State:

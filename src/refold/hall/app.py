@@ -22,7 +22,7 @@ from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.errors import BadInput
-from refold.hall.briefing import Briefing, Ground
+from refold.hall.briefing import Briefing, SessionGround
 from refold.hall.kin import Kin, Site
 from refold.hall.models import Models
 from refold.hall.nearby import around
@@ -43,7 +43,7 @@ from refold.rlm.rate import Rate
 from refold.session.recorder import Recorder
 from refold.session.session import Manners, Session
 from refold.skills.catalogue import Catalogue
-from refold.skills.places import Around as SkillsAround
+from refold.skills.places import SkillScope as SkillsAround
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
 from refold.values.level import Tell
@@ -246,7 +246,7 @@ class App:
         return session
 
     def _briefing(self) -> Briefing:
-        ground = Ground(
+        ground = SessionGround(
             roots=self.workspace.roots,
             trust=self.wishes.trust,
             unread=self.workspace.files.unread,

@@ -26,7 +26,7 @@ from refold.place.port import Real
 from refold.prompts import parts
 from refold.prompts.environment import Surroundings, again, environment
 from refold.prompts.instructions import OWN, File, Instructions, of_project, read
-from refold.prompts.parts import Told, part_of
+from refold.prompts.parts import RenderedPrompt, part_of
 from refold.prompts.presets import BUILT_IN, Preset, Shelf, preset, presets, shadowed
 from refold.prompts.repository import chain, git_state, root_of
 from refold.prompts.small import small_system
@@ -45,7 +45,7 @@ def _nothing(real: Real) -> str:
     return ""
 
 
-class Ground(Struct, frozen=True, kw_only=True):
+class SessionGround(Struct, frozen=True, kw_only=True):
     """Where a session stands. `roots` are the directories of its workspace, real paths.
 
     With `trust` the folder counts as trusted, this time. `unread` says why a file may
@@ -84,7 +84,11 @@ class Briefing:
     """Made anew when a session is opened, or goes to work somewhere else."""
 
     def __init__(
-        self, settings: Settings, paths: Paths, environ: Mapping[str, str], ground: Ground
+        self,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        ground: SessionGround,
     ) -> None:
         self._settings, self._paths, self._ground = settings, paths, ground
         self._home = home(environ)
@@ -106,7 +110,7 @@ class Briefing:
         if self._settings.preset not in BUILT_IN:
             self.preset(self._settings.preset)
 
-    def text(self, material: Material, before: Briefed) -> Told:
+    def text(self, material: Material, before: Briefed) -> RenderedPrompt:
         """The system text of a turn. `before` is what the model was told last.
 
         Raises `BadInput` for a preset that there is not, or that cannot be used.

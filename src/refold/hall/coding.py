@@ -89,12 +89,12 @@ class SessionPython:
     def _repl(self) -> "Repl":
         from refold.rlm.attach import OtherSessions
         from refold.rlm.of_code import OfCode
-        from refold.rlm.repl import Given, Repl
+        from refold.rlm.repl import Repl, ReplLimits
 
         assert self._agent is not None
         agent, coding = self._agent, self._coding
         if agent.name not in self._repls:
-            given = Given(
+            given = ReplLimits(
                 leash=agent.leash,
                 steps=agent.bounds.steps,
                 memory=coding.settings.memory * _MIB,

@@ -100,20 +100,20 @@ class Connections:
         while self._closing:
             await self._closing.pop().aclose()
 
-    def named(self, name: str) -> "Named":
+    def named(self, name: str) -> "NamedModel":
         """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
         first = name.partition("/")[0].lower()
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
         if first in names:
-            return Named(*catalog.named(name, self.known))
+            return NamedModel(*catalog.named(name, self.known))
         from refold.provider.command.backends import backends, named
         from refold.provider.command.templates import own
 
         found = named(name, own(self._settings.commands))
         if found is not None:
-            return Named(*found)
+            return NamedModel(*found)
         if (brought := plugged(first)) is not None:
-            return Named(brought, name.partition("/")[2])
+            return NamedModel(brought, name.partition("/")[2])
         names += [*(spec.name for spec in backends()), "command", "local"]
         raise no_provider(first, names)
 
@@ -162,7 +162,7 @@ class Connections:
 
     def _program(self, spec: CommandSpec, model: str) -> Provider:
         from refold.provider.command.backends import connect
-        from refold.provider.command.spec import Patience, Talk
+        from refold.provider.command.spec import ProgramTimeouts, Talk
         from refold.provider.text_protocol.protocol import TextProtocol
 
         set_ = self._settings.backend
@@ -171,7 +171,7 @@ class Connections:
             model,
             environ=self._environ,
             talk=Talk(set_.context, set_.format, set_.window),
-            patience=Patience(idle=self._settings.http.idle),
+            patience=ProgramTimeouts(idle=self._settings.http.idle),
             secrets=self._secrets,
         )
         return TextProtocol(found)
@@ -203,7 +203,7 @@ class Connections:
         return Embedded(model, ServerProcess(shelf.place(model), log))
 
 
-class Named(NamedTuple):
+class NamedModel(NamedTuple):
     """What a name of a model means."""
 
     spec: ProviderSpec | CommandSpec | Plugged

@@ -16,7 +16,7 @@ from refold.agents.child import Opening, Position
 from refold.agents.children import Children
 from refold.agents.worktree import Worktrees
 from refold.config.paths import Paths
-from refold.hall.briefing import Briefing, Ground
+from refold.hall.briefing import Briefing, SessionGround
 from refold.hall.coding import Coding, SessionPython, memo_directory
 from refold.hall.outfit import Outfit
 from refold.hall.supplies import Around, Hall
@@ -153,7 +153,7 @@ class Kin:
     def _at(self, workspace: Workspace) -> "Kin":
         """The same, but for where its sessions work. What is trusted here is trusted there."""
         hall, site = self._hall, self._site
-        ground = Ground(
+        ground = SessionGround(
             roots=workspace.roots,
             trust=bool(self._around.briefing.trusted),
             unread=workspace.files.unread,

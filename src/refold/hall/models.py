@@ -37,7 +37,7 @@ _MOST_OF_ONE = 20  # models of one server that are offered
 NOT_REPLAYED = frozenset({"system", "session"})
 
 
-class Asked(Protocol):
+class ModelRequest(Protocol):
     """What was wished for, as far as it decides on models."""
 
     @property
@@ -84,7 +84,7 @@ class Models:
         paths: Paths,
         environ: Mapping[str, str],
         keys: Mapping[str, str],
-        asked: Asked,
+        asked: ModelRequest,
         before: "Models | None" = None,
     ) -> None:
         self._settings, self._environ = settings, environ
@@ -277,7 +277,9 @@ class Models:
         return catalog.moved(spec, self._environ)
 
 
-def _from_cassettes(asked: Asked, masks: Masks) -> "tuple[Provider | None, Tape | None]":
+def _from_cassettes(
+    asked: ModelRequest, masks: Masks
+) -> "tuple[Provider | None, Tape | None]":
     """Who answers instead of a model, and what is written along."""
     from refold.provider.cassette import Replaying, Tape
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from refold.config.paths import Paths, home
 from refold.prompts.repository import root_of
-from refold.skills.places import Around
+from refold.skills.places import SkillScope
 
 
 def around(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
-) -> Around:
+) -> SkillScope:
     """What skills and templates are looked for around; `trusted` is a folder, or ""."""
     real = os.path.realpath(directory)
-    return Around(
+    return SkillScope(
         directory=real,
         repository=root_of(real),
         home=home(environ),

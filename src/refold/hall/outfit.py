@@ -28,7 +28,7 @@ from refold.hall.supplies import Around, Hall, Supplies
 from refold.journal.events import Briefed
 from refold.journal.fold import View
 from refold.prompts import parts
-from refold.prompts.parts import Told
+from refold.prompts.parts import RenderedPrompt
 from refold.rlm.beside import together
 from refold.session.recorder import Recorder
 from refold.values.tools import Effect
@@ -162,7 +162,7 @@ class Outfit:
             beside=self._beside,
         )
 
-    def _told(self, agent: Profile, traits: Traits, view: View) -> Told:
+    def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and what of it had no room."""
         wishes = self._hall.wishes
         material = Material(

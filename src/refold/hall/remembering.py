@@ -42,9 +42,9 @@ from refold.memory.page import LONGEST
 from refold.memory.pending import Pending
 from refold.memory.plain import one_line
 from refold.memory.project import project_of
-from refold.memory.said import Heard, own_words
-from refold.memory.state import Change, Origin
-from refold.memory.store import Memory, Note
+from refold.memory.said import PersonWords, own_words
+from refold.memory.state import NoteChange, Origin
+from refold.memory.store import Memory, NewNote
 from refold.memory.told import told
 from refold.memory.words import OF_ONESELF
 from refold.provider.port import Delta, Provider, Request
@@ -79,7 +79,7 @@ class Learned(Struct, frozen=True):
     """What came of one session. `why` says in words why nothing was asked."""
 
     session: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[NoteChange, ...] = ()
     why: str = ""
 
 
@@ -112,7 +112,7 @@ class Remembering:
         section = (
             "Preferences" if OF_ONESELF & set(text.lower().split()) else "Project facts"
         )
-        note = Note(section, text, origin=Origin(at=time.time()))
+        note = NewNote(section, text, origin=Origin(at=time.time()))
         if not self.memory.keep([note]):
             return f"it is remembered already: {text}"
         return f"remembered under {section}: {text}"
@@ -274,7 +274,7 @@ class Notebook:
             return "This is remembered already, or the person had it forgotten."
         return f'Remembered under {note.section}: "{note.text}".'
 
-    def _note(self, section: str, text: str, replaces: str) -> Note:
+    def _note(self, section: str, text: str, replaces: str) -> NewNote:
         memory, where = self._of.memory, distil.place(section)
         if where is None:
             raise ToolFailed(
@@ -299,18 +299,18 @@ class Notebook:
             raise ToolFailed(UNSAID)
         whose, place = where
         origin = _origin(self._session, text, heard)
-        return Note(place, text, old.whose if old else whose, before, origin)
+        return NewNote(place, text, old.whose if old else whose, before, origin)
 
 
 def heard_in(
     entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
-) -> tuple[Heard, ...]:
+) -> tuple[PersonWords, ...]:
     """What the person said after that event, as far as the words are their own.
 
     Answers to questions count; the text of a template, and of a plan that they approved,
     does not. What was said while the session worked elsewhere is not `here`.
     """
-    found: list[Heard] = []
+    found: list[PersonWords] = []
     private, elsewhere = False, False
     for entry in entries:
         if isinstance(entry.event, SessionStarted | SessionResumed):
@@ -327,7 +327,7 @@ def heard_in(
                 case _:
                     continue
             if own:
-                found.append(Heard(entry.seq, entry.at, own))
+                found.append(PersonWords(entry.seq, entry.at, own))
     return tuple(found)
 
 
@@ -337,14 +337,14 @@ def _without_the_plan(words: str) -> str:
     return words.removeprefix(REVISE.partition("{")[0])
 
 
-def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.Answered, ...]:
+def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
     """What the agent said last, before each of the person's words and at the end."""
-    found: list[distil.Answered] = []
+    found: list[distil.DistilledAnswer] = []
     for entry in entries:
         match entry.event:
             case ModelAnswered(message) if entry.seq > after and not message.calls:
                 if message.text.strip():
-                    found.append(distil.Answered(entry.seq, message.text))
+                    found.append(distil.DistilledAnswer(entry.seq, message.text))
             case _:
                 pass
     return tuple(found)
@@ -360,7 +360,7 @@ def _request(words: str, aide: Mind) -> Request:
     )
 
 
-def _origin(session: str, text: str, heard: Sequence[Heard]) -> Origin:
+def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
     """The words that a note is made of: all that share one with it."""
     mine = stems(text)
     from_ = [each for each in heard if mine & stems(each.text)] or list(heard)
@@ -368,7 +368,7 @@ def _origin(session: str, text: str, heard: Sequence[Heard]) -> Origin:
     return Origin(session, seqs, max((each.at for each in from_), default=0.0))
 
 
-def _in_a_line(news: Sequence[Change]) -> str:
+def _in_a_line(news: Sequence[NoteChange]) -> str:
     came = sum(change.sign == "+" for change in news)
     went = len(news) - came
     parts = [f"{came} new note{'s' * (came != 1)}"] if came else []

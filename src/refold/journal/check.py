@@ -35,7 +35,7 @@ class Damage(Struct, frozen=True):
         return f"{place}: {self.what}; lost: {self.lost}"
 
 
-class Report(Struct, frozen=True):
+class JournalCheck(Struct, frozen=True):
     """`events` are those that are good, `blobs` all that these name."""
 
     path: Path
@@ -44,7 +44,7 @@ class Report(Struct, frozen=True):
     damages: tuple[Damage, ...] = ()
 
 
-def check(directory: Path) -> Report:
+def check(directory: Path) -> JournalCheck:
     """Look at every line of a session and at every blob a line names."""
     # First the pen: a writer may be at work, and notes there what it has written.
     note = pen.read(directory)
@@ -58,7 +58,7 @@ def check(directory: Path) -> Report:
         *_against_the_pen(walk, len(whole), note, directory),
         *_in_blobs(walk, Blobs(directory, Disk())),
     ]
-    return Report(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
+    return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
 
 
 class _Suspect(Struct, frozen=True):
@@ -148,7 +148,7 @@ def _at_the_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
 
 
 def _against_the_pen(
-    walk: _Walk, count: int, note: pen.Note, directory: Path
+    walk: _Walk, count: int, note: pen.LockNote, directory: Path
 ) -> Iterator[Damage]:
     seq, h = note.head
     if note.state == "damaged":

@@ -37,7 +37,7 @@ _UNASKED = 64  # sessions that are looked into before the catalogue is asked
 _BEGINS = 64 * 1024  # bytes of a session in which its first words stand
 
 
-class Session(Struct, frozen=True):
+class StoredSession(Struct, frozen=True):
     """A session that has at least begun. `changed`: when it was last written."""
 
     id: str
@@ -74,13 +74,13 @@ class Home:
             unlinked(path, *above)
         return FileStore(path, self._writers)
 
-    def sessions(self) -> Iterator[Session]:
+    def sessions(self) -> Iterator[StoredSession]:
         """All of them, the last written first. Looks at names and times only."""
         there = seen(self.root)
         for id_ in there.ids:
-            yield Session(id_, self.path(id_), there.stamps[id_].changed)
+            yield StoredSession(id_, self.path(id_), there.stamps[id_].changed)
 
-    def newest_of(self, directory: Path) -> Session | None:
+    def newest_of(self, directory: Path) -> StoredSession | None:
         """The session last written of those that were started in `directory`.
 
         One in which nothing was said counts only where there is no other.
@@ -105,7 +105,7 @@ class Home:
 
     def named(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
-    ) -> Session:
+    ) -> StoredSession:
         """What a person in `directory` means by `text`: as `find`, and `last`, the newest."""
         first, *names = text.split("/")
         if first != LAST:
@@ -117,7 +117,7 @@ class Home:
             )
         return self._below(found, names)
 
-    def find(self, text: str, tell: "Tell" = lambda _, __: None) -> Session:
+    def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
         """The session with this id or name, or the only one whose id or name begins so.
 
         A child's id goes on after that with its name: "ROOT/child-1/child-2". `tell` hears
@@ -154,7 +154,7 @@ class Home:
 
         return Catalogue(self.root, self.path, tell=tell, notice=notice)
 
-    def _below(self, session: Session, names: list[str]) -> Session:
+    def _below(self, session: StoredSession, names: list[str]) -> StoredSession:
         for name in names:
             found = self._session(f"{session.id}/{name}") if CHILD.fullmatch(name) else None
             if found is None:
@@ -165,10 +165,10 @@ class Home:
             session = found
         return session
 
-    def _session(self, name: str) -> Session | None:
+    def _session(self, name: str) -> StoredSession | None:
         path = self.path(name)
         stamp = stamp_of(path / lines.NAME)
-        return Session(name, path, stamp.changed) if stamp else None
+        return StoredSession(name, path, stamp.changed) if stamp else None
 
 
 class _Place:

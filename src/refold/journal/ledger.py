@@ -88,7 +88,7 @@ class Ledger:
             if book := self._lines:
                 book.sync()
 
-    def _take(self, note: pen.Note) -> bytes:
+    def _take(self, note: pen.LockNote) -> bytes:
         """Lock the lines and mend them, if there are any."""
         self._head = note.head
         try:
@@ -98,7 +98,7 @@ class Ledger:
         names = () if note.kept else self._names()
         return self._lines.mend(note.kept, names)
 
-    def _sign(self, cut: bytes, note: pen.Note) -> Lease:
+    def _sign(self, cut: bytes, note: pen.LockNote) -> Lease:
         """A pen with a new number. Where nothing is written yet, it is only promised."""
         self._epoch = max(_newest(note, self._lines), self._epoch) + 1
         if self._lines:
@@ -164,7 +164,7 @@ class Ledger:
         self._lines = None
 
 
-def _newest(note: pen.Note, book: Lines | None) -> int:
+def _newest(note: pen.LockNote, book: Lines | None) -> int:
     """A number no earlier writer had. Where no note tells, the clock does."""
     if note.state != "good" and book and book.count:
         return int(time())

@@ -41,7 +41,7 @@ _ASKING = frozenset(
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Failed(Struct, frozen=True):
+class CommandFailure(Struct, frozen=True):
     """A command that failed. `code` is None where it was ended before it was done."""
 
     command: str
@@ -63,7 +63,7 @@ class Writing(Struct, frozen=True):
 
 
 class Mishaps(Struct, frozen=True):
-    command: Failed | None = None
+    command: CommandFailure | None = None
     unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of why
     writing: tuple[Writing, ...] = ()
 
@@ -125,10 +125,10 @@ def _plain(name: str) -> str:
     return name.removeprefix("./")
 
 
-def _failed(output: Output) -> Failed | None:
+def _failed(output: Output) -> CommandFailure | None:
     if output.code == 0 or (output.code == 1 and _says_no(output)):
         return None
-    return Failed(output.command[:_LONGEST], output.code, output.ended[:_LONGEST])
+    return CommandFailure(output.command[:_LONGEST], output.code, output.ended[:_LONGEST])
 
 
 def _says_no(output: Output) -> bool:

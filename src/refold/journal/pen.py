@@ -34,7 +34,7 @@ class Writer(Struct, frozen=True):
     since: float = 0.0
 
 
-class Note(Struct, frozen=True):
+class LockNote(Struct, frozen=True):
     """What the file says. So many bytes of the journal were `kept` by then."""
 
     writer: Writer = Writer()
@@ -87,18 +87,18 @@ def this_process(epoch: int) -> Writer:
     return Writer(epoch, os.getpid(), os.uname().nodename, time.time())
 
 
-def read(directory: Path) -> Note:
+def read(directory: Path) -> LockNote:
     """What the pen says now."""
     try:
         data = (directory / NAME).read_bytes()
     except FileNotFoundError:
-        return Note(state="missing")
+        return LockNote(state="missing")
     try:
         head, kept = _head(data[:HEAD_WIDTH])
         signed = data[HEAD_WIDTH:].split(b"\n")[0]
-        return Note(msgspec.json.decode(signed, type=Writer), head, kept)
+        return LockNote(msgspec.json.decode(signed, type=Writer), head, kept)
     except (ValueError, msgspec.DecodeError):
-        return Note(state="damaged")
+        return LockNote(state="damaged")
 
 
 def lives(writer: Writer) -> bool:

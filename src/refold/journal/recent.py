@@ -79,7 +79,7 @@ class Did(Struct, frozen=True):
             return None  # it says what it says
 
 
-class Answer(Struct, frozen=True):
+class CallGroup(Struct, frozen=True):
     """A whole answer, by its calls. There is at least one."""
 
     calls: tuple[Did, ...]
@@ -88,13 +88,13 @@ class Answer(Struct, frozen=True):
 class Recent(Struct, frozen=True):
     """`calls` are those of the newest answer; they may be open still."""
 
-    earlier: Log[Answer] = field(default_factory=Log[Answer])
+    earlier: Log[CallGroup] = field(default_factory=Log[CallGroup])
     calls: tuple[Did, ...] = ()
 
     @property
-    def newest_first(self) -> Iterator[Answer]:
+    def newest_first(self) -> Iterator[CallGroup]:
         if self.calls:
-            yield Answer(self.calls)
+            yield CallGroup(self.calls)
         yield from reversed(self.earlier)
 
 
@@ -111,10 +111,10 @@ def apply(recent: Recent, entry: Entry) -> Recent:
             return recent
 
 
-def _earlier(recent: Recent) -> Log[Answer]:
+def _earlier(recent: Recent) -> Log[CallGroup]:
     if not recent.calls:
         return recent.earlier
-    earlier = recent.earlier.plus(Answer(recent.calls))
+    earlier = recent.earlier.plus(CallGroup(recent.calls))
     return earlier if len(earlier) < 2 * _KEPT else Log(earlier[-_KEPT:])
 
 

@@ -24,9 +24,9 @@ from refold.memory.grounding import (
 )
 from refold.memory.page import LONGEST, Section
 from refold.memory.plain import one_line, untagged
-from refold.memory.said import Heard
+from refold.memory.said import PersonWords
 from refold.memory.state import Origin
-from refold.memory.store import Listed, Note, Whose
+from refold.memory.store import Listed, NewNote, Whose
 from refold.memory.words import IDLE
 
 MOST_NOTES = 12
@@ -70,7 +70,7 @@ SCHEMA = Raw(
 )
 
 
-class Answered(Struct, frozen=True):
+class DistilledAnswer(Struct, frozen=True):
     """What the agent answered at the end of a turn."""
 
     seq: int
@@ -106,7 +106,7 @@ def place(section: str) -> tuple[Whose, Section] | None:
     return ("person", "Preferences") if wanted in ("profile", "user") else None
 
 
-def worth_asking(heard: Sequence[Heard]) -> bool:
+def worth_asking(heard: Sequence[PersonWords]) -> bool:
     """Can anything be learned of these words at all?"""
     return any(stems(each.text) and not _idle(each.text) for each in heard)
 
@@ -116,7 +116,9 @@ def prompt() -> str:
 
 
 def asked(
-    heard: Sequence[Heard], answers: Sequence[Answered], known: Sequence[Listed]
+    heard: Sequence[PersonWords],
+    answers: Sequence[DistilledAnswer],
+    known: Sequence[Listed],
 ) -> str:
     """What the model reads: the notes there are, and what was said, with numbers."""
     notes = [
@@ -140,12 +142,12 @@ def drafts(answer: str) -> tuple[Draft, ...] | None:
 
 def checked(
     found: Sequence[Draft],
-    heard: Sequence[Heard],
+    heard: Sequence[PersonWords],
     known: Sequence[Listed],
     session: str,
-) -> tuple[Note, ...]:
+) -> tuple[NewNote, ...]:
     """Those that the person's words bear out, ready to be kept."""
-    notes: list[Note] = []
+    notes: list[NewNote] = []
     told = newest(heard)  # what was not told cannot have been meant
     for draft in found:
         note = _checked(draft, told, known, session)
@@ -154,9 +156,9 @@ def checked(
     return tuple(notes[:MOST_NOTES])
 
 
-def newest(heard: Sequence[Heard]) -> list[Heard]:
+def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
     """The words said last, as many as are read."""
-    left, kept = MOST_WORDS, list[Heard]()
+    left, kept = MOST_WORDS, list[PersonWords]()
     for each in reversed(heard):
         left -= len(each.text)
         if left < 0 and kept:
@@ -171,8 +173,8 @@ def _idle(text: str) -> bool:
 
 
 def _checked(
-    draft: Draft, heard: Sequence[Heard], known: Sequence[Listed], session: str
-) -> Note | None:
+    draft: Draft, heard: Sequence[PersonWords], known: Sequence[Listed], session: str
+) -> NewNote | None:
     where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
     text = one_line(draft.text[: 4 * LONGEST], LONGEST)
     # What is cut off might be the "unless".
@@ -189,7 +191,7 @@ def _checked(
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
     whose, section = (old.whose, where[1]) if old else where
-    return Note(section, text, whose, before, origin)
+    return NewNote(section, text, whose, before, origin)
 
 
 def _is(note: Listed, replaces: str) -> bool:
@@ -197,11 +199,11 @@ def _is(note: Listed, replaces: str) -> bool:
     return bool(wanted) and wanted in (str(note.number), normal(note.line.text))
 
 
-def _told(each: Heard | Answered) -> str:
+def _told(each: PersonWords | DistilledAnswer) -> str:
     match each:
-        case Heard():
+        case PersonWords():
             return f"[{each.seq}] person: {untagged(each.text)}"
-        case Answered():
+        case DistilledAnswer():
             return f"    agent answered: {untagged(one_line(each.text, _EXCERPT))}"
 
 

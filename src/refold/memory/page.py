@@ -25,14 +25,14 @@ _DASH = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
 _TITLE = "# Memory"
 
 
-class Line(Struct, frozen=True):
+class NoteLine(Struct, frozen=True):
     """One note. `section` is the heading that it stands under, "" before the first."""
 
     section: str
     text: str
 
 
-class Part(Struct, frozen=True):
+class PageSection(Struct, frozen=True):
     """What stands under one heading. Of our own sections the lines are bare of dashes."""
 
     heading: str  # as it is written; "" for what stands before the first
@@ -49,26 +49,26 @@ class Part(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PageSection, ...] = ()
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[NoteLine, ...]:
         """Every note, in order. What stands under headings that are not ours counts too."""
         return tuple(self._lines())
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[NoteLine]:
         for part in self.parts:
             for raw in part.lines:
                 if text := _DASH.sub("", raw, count=1).strip():
-                    yield Line(part.section or part.name, text)
+                    yield NoteLine(part.section or part.name, text)
 
 
 def read(text: str) -> Page:
     """The notes of a file, whatever it looks like."""
-    parts = [Part("")]
+    parts = [PageSection("")]
     for raw in text.splitlines():
         if _HEADING.match(raw):
-            parts.append(Part(raw.strip()))
+            parts.append(PageSection(raw.strip()))
             continue
         part = parts[-1]
         lines = _taken(part.lines, raw) if part.section else (*part.lines, raw.rstrip())
@@ -79,8 +79,8 @@ def read(text: str) -> Page:
 def written(page: Page) -> str:
     """The page as its file. Our sections are all there, in their order if they are new."""
     there = {part.section for part in page.parts}
-    title = () if any(p.heading == _TITLE for p in page.parts) else (Part(_TITLE),)
-    new = tuple(Part(f"## {name}") for name in SECTIONS if name not in there)
+    title = () if any(p.heading == _TITLE for p in page.parts) else (PageSection(_TITLE),)
+    new = tuple(PageSection(f"## {name}") for name in SECTIONS if name not in there)
     pieces = [_as_text(part) for part in (*title, *page.parts, *new)]
     return "\n\n".join(piece for piece in pieces if piece) + "\n"
 
@@ -99,7 +99,7 @@ def put(page: Page, section: Section, text: str, replaces: str = "") -> Page:
         page, lambda line: line.section in SECTIONS and _outdoes(text, line.text)
     )
     if not any(part.section == section for part in page.parts):
-        page = Page((*page.parts, Part(f"## {section}")))
+        page = Page((*page.parts, PageSection(f"## {section}")))
     parts = (
         replace(p, lines=(*p.lines, text)) if p.section == section else p
         for p in page.parts
@@ -112,12 +112,12 @@ def _outdoes(text: str, old: str) -> bool:
     return alike(old, text) and (forbids(text) or not forbids(old))
 
 
-def without(page: Page, goes: Callable[[Line], bool]) -> Page:
+def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
     """The page without the notes that `goes` is true of."""
 
-    def stays(part: Part, raw: str) -> bool:
+    def stays(part: PageSection, raw: str) -> bool:
         text = _DASH.sub("", raw, count=1).strip()
-        return not text or not goes(Line(part.section or part.name, text))
+        return not text or not goes(NoteLine(part.section or part.name, text))
 
     parts = (
         replace(p, lines=tuple(raw for raw in p.lines if stays(p, raw))) for p in page.parts
@@ -125,13 +125,13 @@ def without(page: Page, goes: Callable[[Line], bool]) -> Page:
     return Page(tuple(parts))
 
 
-def bounded(page: Page, most: int = MOST) -> tuple[Page, tuple[Line, ...]]:
+def bounded(page: Page, most: int = MOST) -> tuple[Page, tuple[NoteLine, ...]]:
     """The page within its size, and what had to go.
 
     The oldest note of the longest of our sections goes first; what a person put under
     headings of their own goes last, from its end.
     """
-    gone: list[Line] = []
+    gone: list[NoteLine] = []
     while len(written(page).encode()) > most:
         ours = [p for p in page.parts if p.section and p.lines]
         others = [p for p in page.parts if not p.section and p.lines]
@@ -139,7 +139,7 @@ def bounded(page: Page, most: int = MOST) -> tuple[Page, tuple[Line, ...]]:
             break
         part = max(ours or others, key=_size)
         at = 0 if ours else len(part.lines) - 1
-        gone.append(Line(part.section or part.name, part.lines[at].strip()))
+        gone.append(NoteLine(part.section or part.name, part.lines[at].strip()))
         shorter = replace(part, lines=part.lines[:at] + part.lines[at + 1 :])
         page = Page(tuple(shorter if p is part else p for p in page.parts))
     return page, tuple(line for line in gone if line.text)
@@ -155,9 +155,9 @@ def _taken(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
     return (*lines, _DASH.sub("", raw, count=1).strip())
 
 
-def _once(parts: list[Part]) -> list[Part]:
+def _once(parts: list[PageSection]) -> list[PageSection]:
     """A section of ours that stands there twice is one."""
-    found: list[Part] = []
+    found: list[PageSection] = []
     for part in parts:
         same = [
             n for n, p in enumerate(found) if part.section and p.section == part.section
@@ -170,18 +170,18 @@ def _once(parts: list[Part]) -> list[Part]:
     return found
 
 
-def _joined(part: Part) -> Part:
+def _joined(part: PageSection) -> PageSection:
     """Without empty lines at its ends."""
     text = "\n".join(part.lines).strip("\n")
     return replace(part, lines=tuple(text.split("\n")) if text else ())
 
 
-def _as_text(part: Part) -> str:
+def _as_text(part: PageSection) -> str:
     if part.section:
         return "\n".join((part.heading, *(f"- {line}" for line in part.lines)))
     body = "\n".join(part.lines)
     return f"{part.heading}\n\n{body}" if part.heading and body else part.heading or body
 
 
-def _size(part: Part) -> int:
+def _size(part: PageSection) -> int:
     return sum(len(line.encode()) + 3 for line in part.lines)

@@ -48,7 +48,7 @@ _WISH = re.compile(
 )
 
 
-class Heard(Struct, frozen=True):
+class PersonWords(Struct, frozen=True):
     """Words of the person: their event, when it was, and what is their own in it."""
 
     seq: int

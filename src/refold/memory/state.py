@@ -35,7 +35,7 @@ class Origin(Struct, frozen=True):
     at: float = 0.0
 
 
-class Change(Struct, frozen=True):
+class NoteChange(Struct, frozen=True):
     """A note that came or went by itself, for the person to see."""
 
     sign: Literal["+", "-"]
@@ -49,7 +49,7 @@ class State(Struct, frozen=True):
     """`origins` by the normal form of a note. Up to `seen` the person was told."""
 
     origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
-    changes: tuple[Change, ...] = ()
+    changes: tuple[NoteChange, ...] = ()
     seen: float = 0.0
 
 

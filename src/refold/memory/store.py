@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from refold.errors import BadInput
 from refold.memory import files, page, state
 from refold.memory.grounding import normal
-from refold.memory.page import Line, Page, Section
+from refold.memory.page import NoteLine, Page, Section
 from refold.memory.project import NOTES, kept_in, profile_in
-from refold.memory.state import CHANGES, Change, Origin, State
+from refold.memory.state import CHANGES, NoteChange, Origin, State
 
 Whose: TypeAlias = Literal["project", "person"]
 WHOSE: tuple[Whose, ...] = ("project", "person")
 
 
-class Note(Struct, frozen=True):
+class NewNote(Struct, frozen=True):
     """A note to be kept, the one that it replaces, and the words that it was made of."""
 
     section: Section
@@ -44,7 +44,7 @@ class Listed(Struct, frozen=True):
 
     number: int
     whose: Whose
-    line: Line
+    line: NoteLine
     origin: Origin
 
 
@@ -83,12 +83,12 @@ class Memory:
         except BadInput:
             return None
 
-    def keep(self, notes: Sequence[Note]) -> tuple[Change, ...]:
+    def keep(self, notes: Sequence[NewNote]) -> tuple[NoteChange, ...]:
         """Keep these, and say what came and went. Raises `BadInput`; then none is kept.
 
         What was forgotten, and not said again since, does not come back.
         """
-        made: list[Change] = []
+        made: list[NoteChange] = []
         with self._alone():
             forgotten = state.read_forgotten(self._forgotten)
             for whose in WHOSE:
@@ -115,15 +115,15 @@ class Memory:
                 _forget_in(file, wanted)
         return tuple(gone)
 
-    def news(self) -> tuple[Change, ...]:
+    def news(self) -> tuple[NoteChange, ...]:
         """What came and went by itself since the person was told last."""
-        found: list[Change] = []
+        found: list[NoteChange] = []
         for whose in WHOSE:
             known = self._state(whose)
             found += [c for c in known.changes if c.at > known.seen]
         return tuple(found)
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[NoteChange, ...]:
         """The newest that came and went by themselves, told or not."""
         found = [c for whose in WHOSE for c in self._state(whose).changes]
         return tuple(sorted(found, key=lambda change: change.at))
@@ -145,7 +145,7 @@ class Memory:
             if not files.content(self.file(whose)):
                 files.replace(self.file(whose), page.written(Page()))
 
-    def _keep(self, whose: Whose, notes: Sequence[Note]) -> list[Change]:
+    def _keep(self, whose: Whose, notes: Sequence[NewNote]) -> list[NoteChange]:
         before = self.page(whose)
         after, known, at = before, self._state(whose), time.time()
         origins = dict(known.origins)
@@ -178,16 +178,19 @@ class Memory:
 
 
 def _difference(
-    before: Page, after: Page, crowded: Sequence[Line], at: float
-) -> list[Change]:
+    before: Page, after: Page, crowded: Sequence[NoteLine], at: float
+) -> list[NoteChange]:
     old, new = before.lines, after.lines
     had, has = ({normal(line.text) for line in lines} for lines in (old, new))
     full = {normal(line.text) for line in crowded}
     gone = [line for line in old if normal(line.text) not in has]
     why = {True: "no room", False: "replaced"}
     return [
-        *(Change("-", x.section, x.text, at, why[normal(x.text) in full]) for x in gone),
-        *(Change("+", x.section, x.text, at) for x in new if normal(x.text) not in had),
+        *(
+            NoteChange("-", x.section, x.text, at, why[normal(x.text) in full])
+            for x in gone
+        ),
+        *(NoteChange("+", x.section, x.text, at) for x in new if normal(x.text) not in had),
     ]
 
 

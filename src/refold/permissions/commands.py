@@ -20,8 +20,8 @@ from refold.permissions.shell.git import steers
 from refold.permissions.shell.harm import catastrophe
 from refold.permissions.shell.looking import Looked, survey
 from refold.permissions.shell.meeting import Held
-from refold.permissions.shell.named import Named, named
-from refold.permissions.shell.plain import Part, taken_apart
+from refold.permissions.shell.named import NamedFile, named
+from refold.permissions.shell.plain import SimpleCommand, taken_apart
 from refold.permissions.shell.running import Running, running
 from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.spelling import shown
@@ -36,7 +36,7 @@ class _Command(Struct, frozen=True):
     touch: Touch
     cwd: str
     found: Running
-    files: tuple[Named, ...]
+    files: tuple[NamedFile, ...]
     looked: tuple[Looked, ...]
     granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
     unread: str = ""  # why it could not be read for certain, and which part of it
@@ -127,7 +127,7 @@ def _disagreed(looked: Sequence[Looked], script: Script) -> Looked | None:
     return None if len(looked) == len(theirs) else looked[-1]
 
 
-def _same(part: Part, theirs: Sequence[str]) -> bool:
+def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
     mine = [*part.before, *part.values]
     if mine[0] == theirs[0] == "[":
         return True
@@ -178,7 +178,7 @@ def _held(
             yield rule, _names(rule, written, facts)
 
 
-def _names(rule: Rule, files: Sequence[Named], facts: Facts) -> Held:
+def _names(rule: Rule, files: Sequence[NamedFile], facts: Facts) -> Held:
     answers = {
         paths.forbids(rule.pattern, path, facts)
         for file in files
@@ -188,7 +188,7 @@ def _names(rule: Rule, files: Sequence[Named], facts: Facts) -> Held:
     return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
 
 
-def _below(file: Named) -> tuple[str, ...]:
+def _below(file: NamedFile) -> tuple[str, ...]:
     return (file.real.rstrip("/") + "/\0",) if file.deep else ()
 
 

@@ -18,8 +18,8 @@ import anyio
 
 from refold.errors import ToolFailed
 from refold.place.ignored import Ignored
-from refold.place.port import Change, Taken, Trees
-from refold.place.rewriting import Kept, Step, rewrite
+from refold.place.port import FileChange, Taken, Trees
+from refold.place.rewriting import RewriteStep, SnapshotFile, rewrite
 from refold.place.scan import Scan, TooLarge
 from refold.place.shadow import EMPTY, Shadow
 from refold.programs import Programs
@@ -119,19 +119,21 @@ class Checkpoints:
     def failed(self, why: str) -> None:
         self._notice = why
 
-    def changes(self, before: Trees, after: Trees) -> tuple[Change, ...]:
-        found = dict[str, Change]()
+    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        found = dict[str, FileChange]()
         then, now = dict(before), dict(after)
         for root, tree in after:
             if root in then:
                 found |= {each.path: each for each in self._changes(root, then[root], tree)}
             elif any(root.startswith(f"{other}/") for other in now):
-                found[f"{root}/"] = Change(f"{root}/", "created")  # with a past of its own
+                found[f"{root}/"] = FileChange(
+                    f"{root}/", "created"
+                )  # with a past of its own
         for root, tree in before:
             if root not in now:
                 for each in self._changes(root, tree, EMPTY):
                     again = each.path in found  # its files are there, the repository is not
-                    found[each.path] = Change(each.path, "changed") if again else each
+                    found[each.path] = FileChange(each.path, "changed") if again else each
         return tuple(sorted(found.values(), key=lambda change: change.path))
 
     async def restore(self, now: Trees, to: Trees) -> int:
@@ -162,7 +164,7 @@ class Checkpoints:
             look.done.set()
 
     def _restore(self, now: Trees, to: Trees) -> int:
-        steps, here, then = dict[str, Step](), dict(now), dict(to)
+        steps, here, then = dict[str, RewriteStep](), dict(now), dict(to)
         if to and not here.keys() & then.keys():
             raise ToolFailed("That snapshot is of another directory: nothing was changed.")
         for root, tree in now:
@@ -176,7 +178,7 @@ class Checkpoints:
             for step in self._steps(root, EMPTY, then[root]):
                 was = steps.get(step.path)
                 now_ = was.now if was else None
-                steps[step.path] = Step(above, step.path, now_, step.to)
+                steps[step.path] = RewriteStep(above, step.path, now_, step.to)
         if not steps:
             return 0
         with self._shadow.alone("restoring"):
@@ -185,25 +187,29 @@ class Checkpoints:
             finally:
                 self.dirty()
 
-    def _steps(self, root: str, now: str, to: str) -> list[Step]:
+    def _steps(self, root: str, now: str, to: str) -> list[RewriteStep]:
         if now == to:
             return []
         said = self._diff("--raw", "--no-abbrev", now, to)
         parts = iter(said.split(b"\0"))
-        found = list[Step]()
+        found = list[RewriteStep]()
         for head in parts:
             if not head:
                 break
             was, is_, old, new, _ = head.decode().lstrip(":").split(" ")
             path = os.path.join(root, os.fsdecode(next(parts)))
-            found.append(Step(root, path, _kept(was, old), _kept(is_, new)))
+            found.append(RewriteStep(root, path, _kept(was, old), _kept(is_, new)))
         return found
 
-    def _changes(self, root: str, before: str, after: str) -> list[Change]:
+    def _changes(self, root: str, before: str, after: str) -> list[FileChange]:
         if before == after:
             return []
         said = self._diff("--raw", "--numstat", before, after)
-        parts, kinds, found = iter(said.split(b"\0")), dict[bytes, _Kind](), list[Change]()
+        parts, kinds, found = (
+            iter(said.split(b"\0")),
+            dict[bytes, _Kind](),
+            list[FileChange](),
+        )
         for part in parts:
             if part.startswith(b":"):
                 kinds[next(parts)] = _KINDS[part.rpartition(b" ")[2].decode()[:1]]
@@ -211,7 +217,7 @@ class Checkpoints:
                 added, removed, path = part.split(b"\t", 2)
                 name = os.path.join(root, os.fsdecode(path))
                 lines = (None if n == b"-" else int(n) for n in (added, removed))
-                found.append(Change(name, kinds[path], *lines))
+                found.append(FileChange(name, kinds[path], *lines))
         return found
 
     def _diff(self, *arguments: str) -> bytes:
@@ -237,8 +243,8 @@ class _Look:
         self.error: ToolFailed | None = None
 
 
-def _kept(mode: str, name: str) -> Kept | None:
-    return Kept(mode, name) if int(mode) else None
+def _kept(mode: str, name: str) -> SnapshotFile | None:
+    return SnapshotFile(mode, name) if int(mode) else None
 
 
 def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from refold.place.environment import LOOKING as LOOKING_GIT
 from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.names import escaped
-from refold.place.port import LOOKING, NOTHING_MORE, Finished, Given
-from refold.place.sandbox import Held, Sandbox
+from refold.place.port import LOOKING, NOTHING_MORE, CommandExtras, Finished
+from refold.place.sandbox import Launch, Sandbox
 from refold.place.starting import Order
 from refold.place.supervise import Supervisor
 from refold.place.walls import nothing
@@ -63,7 +63,7 @@ class ShellCommands:
         seconds: float | None,
         confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
-        given: Given = NOTHING_MORE,
+        given: CommandExtras = NOTHING_MORE,
     ) -> Finished:
         environ = self._environment if confines.writes else self._looking
         order = Order(command, cwd, confines, environ, given)
@@ -97,14 +97,14 @@ class ShellCommands:
             running.close()
         return running.finished(), running.broken
 
-    def _walls(self, order: Order, status: int) -> Held:
+    def _walls(self, order: Order, status: int) -> Launch:
         if not os.path.isdir(order.cwd):
             raise ToolFailed(
                 f"The command could not be started in {escaped(order.cwd)}: "
                 "there is no such directory."
             )
         if self._sandbox is None:
-            return Held()
+            return Launch()
         return self._sandbox.held(
             order.cwd, order.confines, status, order.given, self._unread
         )

@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.beneath import Opening, beneath
 from refold.place.folders import Folders
 from refold.place.names import escaped, unescaped
-from refold.place.port import AT_MOST, Item, Kind, Put, Real, Why
+from refold.place.port import AT_MOST, DirectoryEntry, Kind, Put, Real, Why
 from refold.place.regular import LOOK, kind_of, regular, told
 from refold.values.below import below
 
@@ -102,7 +102,7 @@ class DiskFiles:
             self._unshown(real) if self._unshown and not named else ""
         )
 
-    def items(self, real: Real) -> tuple[Item, ...]:
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         with told(f"list {self.called(real)}"):
             number = self._folders.opened(real, LOOK | os.O_DIRECTORY)
             try:
@@ -156,7 +156,7 @@ class DiskFiles:
     def _full(self, path: str) -> str:
         return os.path.join(self._folders.roots[0], path)
 
-    def _listed(self, real: Real, item: Item) -> bool:
+    def _listed(self, real: Real, item: DirectoryEntry) -> bool:
         return not self.unread(Real(os.path.join(real, item.name)))
 
 
@@ -183,8 +183,10 @@ def _followed(full: str) -> Real:
     raise ToolFailed(f"{escaped(full)} changes faster than it can be looked at.")
 
 
-def _items(found: Iterator[os.DirEntry[str]]) -> Iterator[Item]:
+def _items(found: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:
     for entry in found:
         with suppress(FileNotFoundError):  # gone since it was listed
             about = entry.stat(follow_symlinks=False)
-            yield Item(entry.name, kind_of(about.st_mode), about.st_size, about.st_mtime_ns)
+            yield DirectoryEntry(
+                entry.name, kind_of(about.st_mode), about.st_size, about.st_mtime_ns
+            )

@@ -28,7 +28,7 @@ _POINTER = "gitdir: "
 _LONGEST = 4096  # bytes of a file that only points somewhere
 
 
-class Found(Struct, frozen=True):
+class GuardedPaths(Struct, frozen=True):
     """Guarded paths that exist. `links` of them are links, with what they say.
 
     `repositories` has, of each guarded path inside one, its directory. `ages` says in which
@@ -40,9 +40,9 @@ class Found(Struct, frozen=True):
     repositories: dict[str, str] = {}
     ages: dict[str, int] = {}
 
-    def only(self, paths: Set[str]) -> "Found":
+    def only(self, paths: Set[str]) -> "GuardedPaths":
         """The same, without what came up since `paths` was found."""
-        return Found(
+        return GuardedPaths(
             self.paths & paths,
             {path: said for path, said in self.links.items() if path in paths},
             self.repositories,
@@ -67,7 +67,7 @@ class Guards:
         self._known: Mapping[str, _Directory] = {}
         self._ages, self._looks = dict[str, int](), 0
 
-    def found(self) -> Found:
+    def found(self) -> GuardedPaths:
         paths, repositories = set[str](), dict[str, str]()
         for path in self._named():
             paths.add(path)
@@ -83,7 +83,7 @@ class Guards:
         }
         known, self._looks = self._ages, self._looks + 1
         self._ages = {path: known.get(path, self._looks) for path in paths}
-        return Found(frozenset(shut), links, repositories, self._ages)
+        return GuardedPaths(frozenset(shut), links, repositories, self._ages)
 
     def _named(self) -> Iterator[str]:
         # Several commands may be about to begin, each in a thread.

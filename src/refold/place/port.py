@@ -25,7 +25,7 @@ LOOKING = Confines()
 AT_MOST = 32 * 1024 * 1024  # bytes of one file that is read whole
 
 
-class Item(Struct, frozen=True):
+class DirectoryEntry(Struct, frozen=True):
     """One name in a directory. `modified` is in nanoseconds since 1970."""
 
     name: str
@@ -87,7 +87,7 @@ class Finished(Struct, frozen=True):
         return as_text(self.start)[0] + gap + as_text(self.end)[0], False
 
 
-class Given(Struct, frozen=True):
+class CommandExtras(Struct, frozen=True):
     """What one command gets that others do not.
 
     `stdin` is a descriptor of ours, which may be a socket. `limits` stand for those of
@@ -102,7 +102,7 @@ class Given(Struct, frozen=True):
     used: Callable[[float], None] | None = None
 
 
-NOTHING_MORE = Given()
+NOTHING_MORE = CommandExtras()
 
 
 class Files(Protocol):
@@ -141,7 +141,7 @@ class Files(Protocol):
     def kind(self, real: Real) -> Kind: ...
     def unread(self, real: Real) -> str: ...
     def unshown(self, real: Real) -> str: ...
-    def items(self, real: Real) -> tuple[Item, ...]: ...
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]: ...
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes: ...
     def write(self, real: Real, content: bytes, *, expect: str) -> None: ...
     def remove(self, real: Real, *, expect: str) -> None: ...
@@ -179,7 +179,7 @@ class Commands(Protocol):
         seconds: float | None,
         confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
-        given: Given = NOTHING_MORE,
+        given: CommandExtras = NOTHING_MORE,
     ) -> Finished: ...
 
     def has(self, program: str) -> bool: ...
@@ -198,7 +198,7 @@ class Taken(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-class Change(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """A file that differs between two snapshots. Bytes that are no text have no lines."""
 
     path: str  # real
@@ -236,6 +236,6 @@ class Snapshots(Protocol):
     def dirty(self) -> None: ...
     def forget(self) -> None: ...
     async def taken(self) -> Taken: ...
-    def changes(self, before: Trees, after: Trees) -> tuple[Change, ...]: ...
+    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]: ...
     async def restore(self, now: Trees, to: Trees) -> int: ...
     def failed(self, why: str) -> None: ...

@@ -58,7 +58,7 @@ class Printed:
         self.dropped += gone
 
 
-class Told:
+class ThrottledOutput:
     """Tells of output as it comes: at once, then not too often, and not too much."""
 
     def __init__(self, on_output: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ class Told:
             self._on_output(text)
 
 
-class Output:
+class OutputPipe:
     """What comes out of a pipe of ours; `on_output` hears it as it comes.
 
     `close` reads what is left and passes on the last of it; the pipe stays open.
@@ -104,7 +104,7 @@ class Output:
         os.set_blocking(reading, False)
         self.reading, self.open = reading, True
         self.printed = Printed()
-        self._told = Told(on_output) if on_output else None
+        self._told = ThrottledOutput(on_output) if on_output else None
 
     @property
     def due(self) -> float | None:

@@ -23,20 +23,20 @@ from refold.place.beneath import FOLDER, beneath
 _NOTES = ".from"  # the directory of what is known of each
 
 
-class Origin(Struct, frozen=True):
+class TakenFrom(Struct, frozen=True):
     """Where a thing was, and when it was taken from there."""
 
     path: str
     at: float
 
 
-class Kept(Struct, frozen=True):
+class QuarantinedItem(Struct, frozen=True):
     """`origin` is None where nothing was noted. `size` is in bytes, of all its files."""
 
     name: str
     size: int
     is_directory: bool
-    origin: Origin | None
+    origin: TakenFrom | None
 
 
 def put(name: str, here: int, path: str, where: str) -> str:
@@ -50,7 +50,7 @@ def put(name: str, here: int, path: str, where: str) -> str:
     called = f"{os.urandom(4).hex()}-{name}"
     os.rename(name, goal := os.path.join(where, called), src_dir_fd=here)
     with suppress(OSError):  # without it a person has to say where it is to go
-        origin = Origin(os.fsencode(path).decode(errors="replace"), time.time())
+        origin = TakenFrom(os.fsencode(path).decode(errors="replace"), time.time())
         made(notes / f"{called}.json", msgspec.json.encode(origin))
     return goal
 
@@ -61,7 +61,7 @@ class Quarantine:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def things(self) -> list[Kept]:
+    def things(self) -> list[QuarantinedItem]:
         """All of them, the last taken first."""
         try:
             unlinked(self._directory)
@@ -73,7 +73,7 @@ class Quarantine:
         found = [self._kept(name) for name in sorted(names)]
         return sorted(found, key=lambda each: -(each.origin.at if each.origin else 0.0))
 
-    def named(self, name: str) -> Kept:
+    def named(self, name: str) -> QuarantinedItem:
         """The one of this name, or the only one whose name begins so."""
         there, name = self.things(), name.rstrip("/")  # as a folder is listed
         found = [each for each in there if each.name == name] or [
@@ -84,7 +84,7 @@ class Quarantine:
             raise BadInput(f"{what} in quarantine: refold quarantine list shows all")
         return found[0]
 
-    def restore(self, thing: Kept, to: str = "") -> str:
+    def restore(self, thing: QuarantinedItem, to: str = "") -> str:
         """Move it back, or `to` there, where nothing is yet. Gives where it is then."""
         goal = os.path.abspath(to) if to else thing.origin.path if thing.origin else ""
         if not goal:
@@ -111,7 +111,7 @@ class Quarantine:
         self._forget(thing)
         return goal
 
-    def delete(self, thing: Kept) -> None:
+    def delete(self, thing: QuarantinedItem) -> None:
         """For good, with all that is in it."""
         place = self._directory / thing.name
         try:
@@ -123,22 +123,22 @@ class Quarantine:
             raise BadInput(f"{place} cannot be deleted: {error.strerror}") from error
         self._forget(thing)
 
-    def _kept(self, name: str) -> Kept:
+    def _kept(self, name: str) -> QuarantinedItem:
         place = self._directory / name
         try:
             is_directory = stat.S_ISDIR(place.lstat().st_mode)
         except OSError:
             is_directory = False
-        return Kept(name, sum(_sizes(place)), is_directory, self._origin(name))
+        return QuarantinedItem(name, sum(_sizes(place)), is_directory, self._origin(name))
 
-    def _origin(self, name: str) -> Origin | None:
+    def _origin(self, name: str) -> TakenFrom | None:
         try:
             said = (self._directory / _NOTES / f"{name}.json").read_bytes()
-            return msgspec.json.decode(said, type=Origin)
+            return msgspec.json.decode(said, type=TakenFrom)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def _forget(self, thing: Kept) -> None:
+    def _forget(self, thing: QuarantinedItem) -> None:
         with suppress(OSError):
             (self._directory / _NOTES / f"{thing.name}.json").unlink()
 

@@ -37,7 +37,7 @@ class Mark(Struct, frozen=True):
     forks: int = -1  # of the whole machine, before it began; -1: not known
 
 
-class Known(Struct, frozen=True):
+class ProcessLine(Struct, frozen=True):
     """One line of the list of processes."""
 
     pid: int
@@ -55,7 +55,7 @@ def new_mark(outer: str = "") -> Mark:
     return Mark(token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now(), _forks())
 
 
-def known(pid: int) -> Known | None:
+def known(pid: int) -> ProcessLine | None:
     """None: there is no such process, or no list of them."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -64,10 +64,10 @@ def known(pid: int) -> Known | None:
         numbers = [int(said[at]) for at in (1, 2, 3, 19)]
     except (OSError, ValueError, IndexError):
         return None
-    return Known(pid, said[0].decode(), *numbers)
+    return ProcessLine(pid, said[0].decode(), *numbers)
 
 
-def everybody(first: int = 0, last: int = sys.maxsize) -> Iterator[Known]:
+def everybody(first: int = 0, last: int = sys.maxsize) -> Iterator[ProcessLine]:
     """All processes, or those with a number from `first` to `last`."""
     try:
         names = os.listdir("/proc")
@@ -78,7 +78,7 @@ def everybody(first: int = 0, last: int = sys.maxsize) -> Iterator[Known]:
             yield found
 
 
-def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[Known]:
+def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[ProcessLine]:
     """All that live of the call whose first process was `leader`.
 
     With `gone_too` also those that cut all ties to it, which takes longer to find out.
@@ -86,7 +86,7 @@ def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[Known]:
     young = [one for one in _since(mark, leader) if one.began >= mark.began]
     young = [one for one in young if one.state not in "ZX" and one.pid != os.getpid()]
     inside = {leader}
-    found = list[Known]()
+    found = list[ProcessLine]()
     for one in sorted(young, key=lambda each: (each.began, each.pid)):
         if (
             one.pid == leader
@@ -121,7 +121,7 @@ def reap_strays() -> int:
     return len(strays)
 
 
-def _since(mark: Mark, leader: int) -> Iterator[Known]:
+def _since(mark: Mark, leader: int) -> Iterator[ProcessLine]:
     """Those that can have begun after `leader`, and itself."""
     last, forks = _last_pid(), _forks()
     # Numbers are given out in a circle. With so few forks it cannot have closed.
@@ -199,7 +199,7 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _tell(one: Known, order: signal.Signals) -> None:
+def _tell(one: ProcessLine, order: signal.Signals) -> None:
     """The number may mean another process by now: it is looked at again."""
     with suppress(OSError, AttributeError):
         number = os.pidfd_open(one.pid)

@@ -20,38 +20,38 @@ from refold.errors import ToolFailed
 from refold.place.beneath import FOLDER, beneath
 from refold.place.ignored import HALF_WRITTEN
 from refold.place.names import escaped
-from refold.place.shadow import Blobs, Shadow
+from refold.place.shadow import GitBlobReader, Shadow
 
 _LINK, _RUNS = "120000", "100755"
 _FEW = 500  # files for each of which the disk is waited for
 _NAMED = 10  # files that a sentence names
 
 
-class Kept(Struct, frozen=True):
+class SnapshotFile(Struct, frozen=True):
     """A file as a snapshot has it: git's mode, and the name of its content."""
 
     mode: str
     name: str
 
 
-class Step(Struct, frozen=True):
+class RewriteStep(Struct, frozen=True):
     """One path, absolute, below `root`: how it is, and how it has to be. None: not there."""
 
     root: str
     path: str
-    now: Kept | None
-    to: Kept | None
+    now: SnapshotFile | None
+    to: SnapshotFile | None
 
 
 class _Seen(Struct, frozen=True):
     """What is on the disk: a file that could be kept, a folder, or what else is there."""
 
     what: str = "nothing"  # "kept", "folder", "blocked", "other"
-    kept: Kept | None = None
+    kept: SnapshotFile | None = None
     about: tuple[int, ...] = ()  # by which it is known again
 
 
-def rewrite(shadow: Shadow, steps: Sequence[Step]) -> int:
+def rewrite(shadow: Shadow, steps: Sequence[RewriteStep]) -> int:
     """Do all `steps`, or raise `ToolFailed` with nothing done. How many files it changed."""
     _sweep(steps)
     seen = {step.path: _seen(step) for step in steps}
@@ -72,7 +72,7 @@ def rewrite(shadow: Shadow, steps: Sequence[Step]) -> int:
     return len(todo)
 
 
-def _refuse(steps: Sequence[Step], seen: Mapping[str, _Seen]) -> None:
+def _refuse(steps: Sequence[RewriteStep], seen: Mapping[str, _Seen]) -> None:
     going = {step.path for step in steps if step.to is None}
     changed, blocked = list[str](), list[str]()
     for step in steps:
@@ -100,7 +100,7 @@ def _refuse(steps: Sequence[Step], seen: Mapping[str, _Seen]) -> None:
         )
 
 
-def _in_the_way(step: Step, found: _Seen, going: set[str]) -> str | None:
+def _in_the_way(step: RewriteStep, found: _Seen, going: set[str]) -> str | None:
     """What nobody has kept and stands where a file has to come; None: it comes through."""
     if found.what == "folder":
         inside = [
@@ -129,7 +129,7 @@ def named(paths: Iterable[str]) -> str:
     return ", ".join(escaped(each) for each in found[:_NAMED]) + more
 
 
-def _seen(step: Step) -> _Seen:
+def _seen(step: RewriteStep) -> _Seen:
     last = os.path.basename(step.path)
     try:
         with _folder(step) as folder:
@@ -138,7 +138,7 @@ def _seen(step: Step) -> _Seen:
                 return _Seen("folder")
             if stat.S_ISLNK(about.st_mode):
                 content = os.fsencode(os.readlink(last, dir_fd=folder))
-                return _Seen("kept", Kept(_LINK, _name(content)), _known_by(about))
+                return _Seen("kept", SnapshotFile(_LINK, _name(content)), _known_by(about))
             if not stat.S_ISREG(about.st_mode):
                 return _Seen("other")
             number = os.open(
@@ -152,10 +152,10 @@ def _seen(step: Step) -> _Seen:
     except OSError:  # a file or a link where a folder should be, or nothing for our eyes
         return _Seen("blocked")
     mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
-    return _Seen("kept", Kept(mode, _name(content)), _known_by(about))
+    return _Seen("kept", SnapshotFile(mode, _name(content)), _known_by(about))
 
 
-def _remove(step: Step, seen: _Seen) -> None:
+def _remove(step: RewriteStep, seen: _Seen) -> None:
     with _told(step), _folder(step) as folder:
         last = os.path.basename(step.path)
         _still(step, folder, last, seen)
@@ -167,7 +167,9 @@ def _remove(step: Step, seen: _Seen) -> None:
             above = os.path.dirname(above)
 
 
-def _put(step: Step, to: Kept, seen: _Seen, blobs: Blobs, wait: bool) -> None:
+def _put(
+    step: RewriteStep, to: SnapshotFile, seen: _Seen, blobs: GitBlobReader, wait: bool
+) -> None:
     content = blobs.get(to.name)
     last = os.path.basename(step.path)
     with _told(step), _folder(step, make=True) as folder:
@@ -206,7 +208,7 @@ def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> Non
             os.fsync(number)
 
 
-def _bits(folder: int, last: str, to: Kept) -> int:
+def _bits(folder: int, last: str, to: SnapshotFile) -> int:
     """Who may do what with a file: as before, but for who may run it."""
     before = 0o666 & ~_umask()
     with suppress(OSError):
@@ -226,12 +228,12 @@ def _umask() -> int:
         return 0o022
 
 
-def _still(step: Step, folder: int, last: str, seen: _Seen) -> None:
+def _still(step: RewriteStep, folder: int, last: str, seen: _Seen) -> None:
     if _known_by(os.stat(last, dir_fd=folder, follow_symlinks=False)) != seen.about:
         raise ToolFailed(f"{escaped(step.path)} was changed meanwhile. Try again.")
 
 
-def _sweep(steps: Sequence[Step]) -> None:
+def _sweep(steps: Sequence[RewriteStep]) -> None:
     """What a rewriting that was killed left half written."""
     folders = {os.path.dirname(step.path): step for step in steps if step.to is not None}
     for step in folders.values():
@@ -242,7 +244,7 @@ def _sweep(steps: Sequence[Step]) -> None:
 
 
 @contextmanager
-def _folder(step: Step, *, make: bool = False) -> Generator[int]:
+def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
     """The folder that a file is in, with no link on the way to it."""
     away = os.path.relpath(os.path.dirname(step.path), step.root)
     with _top(step.root) as top:
@@ -281,7 +283,7 @@ def _top(root: str) -> Generator[int]:
 
 
 @contextmanager
-def _told(step: Step) -> Generator[None]:
+def _told(step: RewriteStep) -> Generator[None]:
     try:
         yield
     except OSError as error:

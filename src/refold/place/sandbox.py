@@ -20,9 +20,9 @@ from msgspec import Struct
 from refold import programs
 from refold.errors import ToolFailed
 from refold.place import bubblewrap, doorkeeper, landlock, seatbelt
-from refold.place.guards import Found, Guards
+from refold.place.guards import GuardedPaths, Guards
 from refold.place.landlock import GivenUp
-from refold.place.port import NOTHING_MORE, Given
+from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.reaper import lives_owner, owner
 from refold.place.taken import take_away
 from refold.place.walls import Layout, Room, Walls, Wish, nothing, without
@@ -42,7 +42,7 @@ _GONE = (
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
-class Held(Struct, frozen=True):
+class Launch(Struct, frozen=True):
     """How one command is to be started, and what to do when all of it has ended."""
 
     words: tuple[str, ...] = ()  # before the shell; `status` is the first descriptor in it
@@ -72,7 +72,7 @@ class Sandbox:
         self._programs = Programs(environ, (*wish.roots, *self._layout.writable))
         self._guards = Guards(wish.roots)
         self._opened, self._lock = set[str](), Lock()
-        self._writers, self._settled = 0, Found()
+        self._writers, self._settled = 0, GuardedPaths()
         # While any command writes, like what is opened: what was there when one began, and
         # what of that was not there, or was taken away, when another ended.
         self._seen, self._gone = set[str](), set[str]()
@@ -102,15 +102,15 @@ class Sandbox:
         cwd: str,
         confines: Confines,
         status: int,
-        given: Given = NOTHING_MORE,
+        given: CommandExtras = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = nothing,
-    ) -> Held:
+    ) -> Launch:
         """The walls for one command, which may not read `unread`.
 
         It looks at the disk: call it from a thread.
         """
         if self.kind in ("none", "off"):
-            return Held()
+            return Launch()
         writes = confines.writes and self.wish.profile == "workspace"
         with self._lock:
             self._opened.update(confines.opened if writes else ())
@@ -129,10 +129,10 @@ class Sandbox:
         room: Room,
         confines: Confines,
         status: int,
-        given: Given,
+        given: CommandExtras,
         unread: Callable[[], Sequence[str]],
-        found: tuple[Found, Found],
-    ) -> Held:
+        found: tuple[GuardedPaths, GuardedPaths],
+    ) -> Launch:
         """`found`: what is guarded, and what of that can be mounted without a race."""
         before, still = found
         writes = confines.writes and self.wish.profile == "workspace"
@@ -141,7 +141,7 @@ class Sandbox:
         denied = tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
         walls = without(denied, self._layout.walls(room, confines, still, given.seen))
         walled = self.kind == "bubblewrap"
-        return Held(
+        return Launch(
             words=self._words(walls, status),
             environ=self._environ(walls),
             rights=self._rights(walls),
@@ -154,7 +154,7 @@ class Sandbox:
             in_memory=bubblewrap.in_memory(walls) if walled else (),
         )
 
-    def _begin(self, found: Found, *, writes: bool) -> Found:
+    def _begin(self, found: GuardedPaths, *, writes: bool) -> GuardedPaths:
         """What can be mounted without a race.
 
         While a command writes, it may rename what it made since it began, but not what was
@@ -257,7 +257,7 @@ class Sandbox:
             places |= {"npm_config_cache": f"{seen}/.npm"}
         return places
 
-    def _afterwards(self, before: Found) -> list[tuple[str, str]]:
+    def _afterwards(self, before: GuardedPaths) -> list[tuple[str, str]]:
         roots = (*self.wish.roots, *self._layout.repositories)
         with self._lock:
             # What another made and this one found may have been hidden from the look at the

@@ -24,7 +24,7 @@ from refold.own_files import opened
 from refold.place.ignored import Ignored, git_folder, repository_around
 from refold.place.names import escaped
 from refold.place.port import Trees
-from refold.place.shadow import EMPTY, OUT_OF_TIME, Begun, Failed, Shadow, pieces
+from refold.place.shadow import EMPTY, OUT_OF_TIME, Begun, GitFailed, Shadow, pieces
 from refold.place.witnessed import Ways, lines_of
 
 LARGEST = 32 * 1024 * 1024  # bytes of one file
@@ -87,7 +87,7 @@ class Scan:
             before = self._left_out.get(root, set())
             try:
                 different, left_out = eye.keep((changed | again) - skipped, before)
-            except Failed as error:
+            except GitFailed as error:
                 bad = _BAD_PATH.search(error.said)
                 if bad is None:
                     raise
@@ -144,7 +144,7 @@ class _Eye:
         old = self._begin("diff-files", "-z", "--name-only", "--relative")
         try:
             found = set(pieces(new.said(seconds=_LONGEST_LOOK)))
-        except Failed as error:
+        except GitFailed as error:
             old.drop()
             raise (TooLarge(str(error)) if error.said == OUT_OF_TIME else error) from error
         found.update(pieces(old.said()))
@@ -156,7 +156,7 @@ class _Eye:
             said = self._git(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
             )
-        except Failed:  # split, sparse, or just being written
+        except GitFailed:  # split, sparse, or just being written
             return set()
         return set(pieces(said))
 
@@ -207,7 +207,7 @@ class _Eye:
             return self._git("write-tree").decode().strip()
         try:
             return self._git("write-tree", f"--prefix={self.prefix}").decode().strip()
-        except Failed as error:
+        except GitFailed as error:
             if "not found" in error.said:  # there is no file in it
                 return EMPTY
             raise
@@ -240,7 +240,7 @@ class _Eye:
     def _is_ignored_as_a_whole(self) -> bool:
         try:
             self._git("check-ignore", "-q", "--no-index", self.root)
-        except Failed:
+        except GitFailed:
             return False
         return True
 

@@ -61,7 +61,7 @@ _FOLDERS = ("objects", "refs", "info", "sessions")
 _FULL = re.compile(r"no space left|out of disk ?space|quota exceeded", re.IGNORECASE)
 
 
-class Failed(ToolFailed):
+class GitFailed(ToolFailed):
     """git could not do it. `said` is what it said of that."""
 
     def __init__(self, message: str, said: str) -> None:
@@ -136,13 +136,13 @@ class Shadow:
             )
             programs.bound(process.pid)
         except OSError as error:
-            raise Failed(
+            raise GitFailed(
                 f"git could not be started in {escaped(folder)}: {error.strerror}.", ""
             ) from error
         return Begun(process, arguments, folder)
 
     @contextmanager
-    def blobs(self) -> Generator["Blobs"]:
+    def blobs(self) -> Generator["GitBlobReader"]:
         """Read what is kept, one after the other."""
         process = programs.start(
             (self._git, "cat-file", "--batch"),
@@ -154,7 +154,7 @@ class Shadow:
             process_group=0,
         )
         try:
-            yield Blobs(process)
+            yield GitBlobReader(process)
         finally:
             process.kill()
             process.communicate()
@@ -239,14 +239,14 @@ class Begun:
                 said, complaint = process.communicate(given, seconds)
             except subprocess.TimeoutExpired as error:
                 process.kill()
-                raise Failed(
+                raise GitFailed(
                     f"Looking at the files of {escaped(self._folder)} took more than "
                     f"{seconds:.0f} s.",
                     OUT_OF_TIME,
                 ) from error
         if process.returncode:
             why = os.fsdecode(complaint).strip()
-            raise Failed(
+            raise GitFailed(
                 _sentence(self._arguments, self._folder, why, process.returncode), why
             )
         return said
@@ -257,7 +257,7 @@ class Begun:
         self._process.communicate()
 
 
-class Blobs:
+class GitBlobReader:
     """An open line to git. Give it names; it gives contents."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

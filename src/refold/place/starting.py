@@ -20,10 +20,10 @@ from refold.errors import ToolFailed
 from refold.place.bubblewrap import comparison, failed
 from refold.place.limits import Limits, set_first
 from refold.place.names import escaped
-from refold.place.port import NOTHING_MORE, Given
+from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.printed import pipe
 from refold.place.reaper import NAME, Mark, new_mark
-from refold.place.sandbox import Held
+from refold.place.sandbox import Launch
 from refold.values.confines import Confines
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
@@ -43,13 +43,13 @@ exit $code
 """
 
 
-class Call(Struct, frozen=True):
+class RunningCommand(Struct, frozen=True):
     """A command that was started. `first` is the first process inside a sandbox."""
 
     process: "subprocess.Popen[bytes]"
     reading: int  # the descriptor that all it prints comes out of
     mark: Mark
-    held: Held
+    held: Launch
     news: int  # the descriptor that news of bubblewrap come out of
     first: int = 0
     problem: str = ""  # why its walls do not stand; then nothing of it has run
@@ -71,11 +71,11 @@ class Order(Struct, frozen=True):
     cwd: str
     confines: Confines
     environ: Mapping[str, str]
-    given: Given = NOTHING_MORE
+    given: CommandExtras = NOTHING_MORE
 
 
 def shell(
-    order: Order, held: Held, limits: Limits, queues: int, gate: tuple[int, int] = (1, 0)
+    order: Order, held: Launch, limits: Limits, queues: int, gate: tuple[int, int] = (1, 0)
 ) -> tuple[str, ...]:
     """The shell that sets limits, waits at the gate, and then gives the line to bash."""
     first = set_first(limits, queues, own_users=held.own_space and os.geteuid() != 0)
@@ -85,7 +85,7 @@ def shell(
     return (*_BASH, first + _libraries(order, held) + body, "bash", order.command)
 
 
-def _libraries(order: Order, held: Held) -> str:
+def _libraries(order: Order, held: Launch) -> str:
     """Where a command finds libraries is not where bubblewrap does: the workspace, maybe."""
     if not held.own_space:
         return ""
@@ -94,7 +94,9 @@ def _libraries(order: Order, held: Held) -> str:
     return "".join(f"export {word}; " for word in words)
 
 
-def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Call:
+def start(
+    order: Order, held: Launch, limits: Limits, ends: tuple[int, int]
+) -> RunningCommand:
     """`ends` are those of a pipe that the walls of `held` tell their news into.
 
     From here on they are closed by whoever closes the call, also if there is none.
@@ -128,10 +130,10 @@ def start(order: Order, held: Held, limits: Limits, ends: tuple[int, int]) -> Ca
         problem = _let_go(held, first, gate[0], gate[3]) if first else ""
     finally:
         close(gate[0], gate[3])
-    return Call(process, reading, mark, held, news, first, problem)
+    return RunningCommand(process, reading, mark, held, news, first, problem)
 
 
-def _let_go(held: Held, first: int, ready: int, go: int) -> str:
+def _let_go(held: Launch, first: int, ready: int, go: int) -> str:
     """Let the command run when its walls stand as they should. Else why they do not."""
     compared = comparison(held.walls) if held.walls is not None else None
     waiting = select.poll()

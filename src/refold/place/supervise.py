@@ -33,10 +33,10 @@ from refold.place.limits import (
     threads,
 )
 from refold.place.port import Finished
-from refold.place.printed import Output
+from refold.place.printed import OutputPipe
 from refold.place.reaper import end_all, members
-from refold.place.sandbox import Held
-from refold.place.starting import Call, Order, cannot, close, start
+from refold.place.sandbox import Launch
+from refold.place.starting import Order, RunningCommand, cannot, close, start
 
 _GRACE = 0.5  # seconds between the request to end and the order
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
@@ -56,7 +56,7 @@ class Supervisor:
         limits: Limits,
         seconds: float | None,
         on_output: Callable[[str], None] | None,
-        walls: Callable[[int], Held],
+        walls: Callable[[int], Launch],
     ) -> None:
         self._order, self._limits, self._walls = order, limits, walls
         self._until = None if seconds is None else time.monotonic() + seconds
@@ -120,7 +120,7 @@ class Supervisor:
 
     def _live(self) -> Finished:
         call = self._start()
-        output = Output(call.reading, self._tell if self._on_output else None)
+        output = OutputPipe(call.reading, self._tell if self._on_output else None)
         watch = _Watch(call, self._limits, self._order.cwd)
         ended, why = False, ""
         taken = list[tuple[str, str]]()
@@ -150,12 +150,12 @@ class Supervisor:
             looking=call.held.looking,
         )
 
-    def _start(self) -> Call:
+    def _start(self) -> RunningCommand:
         try:
             ends = os.pipe()
         except OSError as error:
             raise cannot(self._order.cwd, error) from error
-        held = Held()
+        held = Launch()
         try:
             held = self._walls(ends[1])
             if held.keeps_doors:
@@ -172,11 +172,11 @@ class Supervisor:
             self._abandon(held)
             raise
 
-    def _abandon(self, held: Held) -> None:
+    def _abandon(self, held: Launch) -> None:
         self._doors.close()
         held.after()
 
-    def _until_ended(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
+    def _until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
         """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""
         next_glance, glances = time.monotonic() + _GLANCE_AGAIN, 0
         next_look = watch.disks.next_look(next_glance)
@@ -204,7 +204,7 @@ class Supervisor:
             self._tell(watch.computed())
         return why
 
-    def _last_words(self, watch: "_Watch", output: Output) -> tuple[bool, str]:
+    def _last_words(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
         until = time.monotonic() + _LAST_WORDS
         if self._until is not None:
             until = min(until, self._until)
@@ -215,7 +215,7 @@ class Supervisor:
         why = watch.over() if output.open or watch.crowded() else ""
         return not why, why
 
-    def _pause(self, next_look: float, output: Output) -> float:
+    def _pause(self, next_look: float, output: OutputPipe) -> float:
         until = next_look if self._until is None else min(next_look, self._until)
         pause = until - time.monotonic()
         return max(0.0, pause if output.due is None else min(pause, output.due))
@@ -228,7 +228,7 @@ class Supervisor:
 class _Watch:
     """Knows when a process has ended, without reaping it, and ends all of its call."""
 
-    def __init__(self, call: Call, limits: Limits, cwd: str) -> None:
+    def __init__(self, call: RunningCommand, limits: Limits, cwd: str) -> None:
         self._call, self._process = call, call.process
         self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
         self._group = call.first or call.process.pid
@@ -236,7 +236,7 @@ class _Watch:
         self.disks = Disks((cwd, *limits.disks))
         self.stopped = False
 
-    def wait(self, output: Output, stop: int, seconds: float) -> bool:
+    def wait(self, output: OutputPipe, stop: int, seconds: float) -> bool:
         """For output, the end, a stop, or so long. Has the process ended?"""
         ready = select.poll()
         watched = [stop, *([output.reading] if output.open else [])]
@@ -334,7 +334,7 @@ def _readable(number: int, milliseconds: int | None = None) -> bool:
     return bool(ready.poll(milliseconds))
 
 
-def _restricted(held: Held) -> bool:
+def _restricted(held: Launch) -> bool:
     return held.rights is not None and held.rights.writable is not None
 
 

@@ -14,13 +14,17 @@ from contextlib import suppress
 
 from refold.place.beneath import FOLDER, beneath
 from refold.place.gitconfig import harmless
-from refold.place.guards import Found, pointed_to, start_of
+from refold.place.guards import GuardedPaths, pointed_to, start_of
 from refold.place.quarantine import put
 from refold.values.below import below
 
 
 def take_away(
-    before: Found, after: Found, roots: Sequence[str], opened: Iterable[str], where: str
+    before: GuardedPaths,
+    after: GuardedPaths,
+    roots: Sequence[str],
+    opened: Iterable[str],
+    where: str,
 ) -> list[tuple[str, str]]:
     """Move what came up beneath `roots` to below `where`. Gives each path and its new one."""
     free = set(opened)
@@ -33,7 +37,7 @@ def take_away(
     return moved
 
 
-def _made(before: Found, after: Found, roots: Sequence[str]) -> Iterator[str]:
+def _made(before: GuardedPaths, after: GuardedPaths, roots: Sequence[str]) -> Iterator[str]:
     for path, said in before.links.items():
         if after.links.get(path) != said:
             yield path

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.place import hidden
 from refold.place.gitconfig import plain
-from refold.place.guards import Found, worktree_of
+from refold.place.guards import GuardedPaths, worktree_of
 from refold.values.below import below
 from refold.values.confines import Confines
 
@@ -103,7 +103,7 @@ class Layout:
         self.repositories = [path for path in map(worktree_of, wish.roots) if path]
 
     def walls(
-        self, room: Room, confines: Confines, found: Found, seen: Sequence[str]
+        self, room: Room, confines: Confines, found: GuardedPaths, seen: Sequence[str]
     ) -> Walls:
         """For a command that must see `seen`. `found` is what is guarded in the workspace."""
         wish = self._wish
@@ -159,7 +159,9 @@ class Layout:
         own += [] if writes else ["/", *hidden.of_the_system()]
         return [path for path in own if path not in self._wish.roots]
 
-    def _without_programs(self, found: Found, private: str) -> Iterator[tuple[str, str]]:
+    def _without_programs(
+        self, found: GuardedPaths, private: str
+    ) -> Iterator[tuple[str, str]]:
         """Files of git's settings that name programs, and copies of ours that name none."""
         for path in sorted(found.repositories):
             real = os.path.realpath(path)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.place.names import escaped
 from refold.prompts.imports import imports, is_path
-from refold.prompts.parts import Piece
+from refold.prompts.parts import PromptFile
 from refold.prompts.reading import Unreadable, cleaned, content_at, text_of
 from refold.prompts.repository import chain
 
@@ -58,7 +58,7 @@ class File(Struct, frozen=True):
 class Instructions(Struct, frozen=True):
     """`notices` are sentences for a person: what was left out, and why."""
 
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[PromptFile, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -87,7 +87,7 @@ def read(files: Iterable[File], home: str, unread: Unread) -> Instructions:
 class _Reading:
     def __init__(self, home: str, unread: Unread) -> None:
         self._home, self._unread = home, unread
-        self._pieces = list[Piece]()
+        self._pieces = list[PromptFile]()
         self._notices = list[str]()
         self._seen = set[str]()  # real paths
         self._bytes, self._imports, self._full = 0, 0, ""
@@ -100,9 +100,9 @@ class _Reading:
             said = (*said[:_MOST_NOTICES], rest)
         return (*said, self._full) if self._full else said
 
-    def told_of(self, file: File) -> tuple[Piece, ...]:
+    def told_of(self, file: File) -> tuple[PromptFile, ...]:
         """A file, after what it imports; nothing of what was read already."""
-        self._pieces = list[Piece]()
+        self._pieces = list[PromptFile]()
         real = file.real
         if real not in self._seen:
             self._take(file, real, {})
@@ -128,7 +128,7 @@ class _Reading:
         for name in imports(text):
             self._import(name, file, {**importers, real: file})
         if text.strip():
-            self._pieces.append(Piece(text.strip("\n"), file.called, more))
+            self._pieces.append(PromptFile(text.strip("\n"), file.called, more))
 
     def _read(self, file: File, real: str) -> tuple[str, int]:
         if reason := self._unread(real):

@@ -44,7 +44,7 @@ SMALL_SHARES = {"instructions": 600, "memory": 200, "skills": 0, "agents": 0}  #
 _WHERE = {"memory": "memory.md", "skills": "list_skills"}
 
 
-class Piece(Struct, frozen=True):
+class PromptFile(Struct, frozen=True):
     """The text of a file. `more` is how many characters of it were never read."""
 
     text: str
@@ -53,7 +53,7 @@ class Piece(Struct, frozen=True):
     own: bool = False  # the person's, and not the project's
 
 
-class Told(Struct, frozen=True):
+class RenderedPrompt(Struct, frozen=True):
     """The system text, its parts with their characters, and what the person should know."""
 
     system: str
@@ -61,11 +61,11 @@ class Told(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def told(parts: Iterable[tuple[str, str]], notices: tuple[str, ...] = ()) -> Told:
+def told(parts: Iterable[tuple[str, str]], notices: tuple[str, ...] = ()) -> RenderedPrompt:
     """The parts that say something, in this order."""
     full = [(name, text.strip()) for name, text in parts if text.strip()]
     sizes = tuple((name, len(text)) for name, text in full)
-    return Told(_BETWEEN.join(text for _, text in full), sizes, notices)
+    return RenderedPrompt(_BETWEEN.join(text for _, text in full), sizes, notices)
 
 
 def part_of(briefed: Briefed, name: str) -> str:
@@ -94,7 +94,7 @@ def shape(schema: Raw | None) -> str:
     return _SHAPE.format(schema=bytes(schema).decode()) if schema is not None else ""
 
 
-def instructions(pieces: Sequence[Piece], most: int) -> tuple[str, tuple[str, ...]]:
+def instructions(pieces: Sequence[PromptFile], most: int) -> tuple[str, tuple[str, ...]]:
     """The files in their order, and sentences about what there was no room for.
 
     Where room is short, the person's own get it first, then the nearest.
@@ -120,7 +120,7 @@ def instructions(pieces: Sequence[Piece], most: int) -> tuple[str, tuple[str, ..
     return _BETWEEN.join(filter(None, texts)), (notices,) if short else ()
 
 
-def _wrapped(piece: Piece, most: int) -> tuple[str, bool]:
+def _wrapped(piece: PromptFile, most: int) -> tuple[str, bool]:
     """The text between its tags, "" where there is no room; and is all that was read there?"""
     name = piece.file
     for letter, written in (("&", "&amp;"), ("<", "&lt;"), ('"', "&quot;")):

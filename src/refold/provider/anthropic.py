@@ -16,10 +16,16 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.provider import sendable
-from refold.provider.anthropic_events import TYPES, WIRE, Event, Reading, from_wire
+from refold.provider.anthropic_events import (
+    TYPES,
+    WIRE,
+    AnthropicStreamState,
+    Event,
+    from_wire,
+)
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Encoded, EncodedPiece
 from refold.provider.followed import Followed
 from refold.provider.http import Http
 from refold.provider.pictured import REFUSED, Encodings, Seen, result, seen
@@ -91,7 +97,7 @@ def to_wire(
 
 def message_to_wire(
     message: Message, pictures: Pictures = NO_PICTURES, *, keeping: str = WIRE
-) -> Iterator[Piece]:
+) -> Iterator[EncodedPiece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 
     Results come directly after the answer that called, so they come first in
@@ -107,7 +113,7 @@ def message_to_wire(
         blocks = [{"type": "text", "text": "(no words)"}]
     if blocks:
         body = b",".join(msgspec.json.encode(block) for block in blocks)
-        yield Piece(body, b'{"role":"%s","content":[' % role.encode(), b"]}")
+        yield EncodedPiece(body, b'{"role":"%s","content":[' % role.encode(), b"]}")
 
 
 class Anthropic:
@@ -132,7 +138,7 @@ class Anthropic:
             )
             thoughtless = self._row.of(request.messages).thoughtless(keeping)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
-            start = Reading(keeping=self._keeping)
+            start = AnthropicStreamState(keeping=self._keeping)
             reader = Reader(Events, Event, start, from_wire, types=TYPES)
             return deltas(
                 self._http, "/v1/messages", body, model, reader, trace=request.trace

@@ -31,7 +31,7 @@ class Event(Struct, frozen=True):
     error: "_Error | None" = None
 
 
-class Reading(Struct, frozen=True):
+class AnthropicStreamState(Struct, frozen=True):
     """What must be known of an answer's beginning to understand the rest."""
 
     block: "_Block | None" = None  # the one that is open
@@ -45,8 +45,8 @@ class Reading(Struct, frozen=True):
 
 
 def from_wire(
-    reading: Reading, event: Event
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: AnthropicStreamState, event: Event
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
     """What an event says, and how to read on. Unknown ones say nothing."""
     index, block, delta = event.index, event.content_block, event.delta
     match event.type:
@@ -155,8 +155,8 @@ _STOPS: dict[str, Stop] = {
 
 
 def _opened(
-    reading: Reading, index: int, block: _Block
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: AnthropicStreamState, index: int, block: _Block
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
     match block:
         case _Block(type="text", text=text) if text:
             return reading, (TextDelta(text),)
@@ -169,8 +169,8 @@ def _opened(
 
 
 def _continued(
-    reading: Reading, index: int, delta: _Delta
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: AnthropicStreamState, index: int, delta: _Delta
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
     block = reading.block
     match delta.type:
         case "text_delta" if delta.text:
@@ -190,7 +190,7 @@ def _continued(
             return reading, ()
 
 
-def _closed(reading: Reading, index: int) -> tuple[Delta, ...]:
+def _closed(reading: AnthropicStreamState, index: int) -> tuple[Delta, ...]:
     match reading.block:
         case _Block(type="thinking", signature=signature) if signature:
             data = msgspec.json.encode({"signature": signature})
@@ -205,7 +205,7 @@ def _closed(reading: Reading, index: int) -> tuple[Delta, ...]:
             return ()
 
 
-def _stopped(reading: Reading, delta: _Delta) -> Reading:
+def _stopped(reading: AnthropicStreamState, delta: _Delta) -> AnthropicStreamState:
     details = delta.stop_details or _Refusal()
     return replace(
         reading,
@@ -214,7 +214,7 @@ def _stopped(reading: Reading, delta: _Delta) -> Reading:
     )
 
 
-def _finished(reading: Reading) -> tuple[Delta | Trouble, ...]:
+def _finished(reading: AnthropicStreamState) -> tuple[Delta | Trouble, ...]:
     if reading.block and reading.block.type == "tool_use":
         return (Trouble(500, "the answer ended in the middle of a call"),)
     used = reading.used

@@ -16,7 +16,7 @@ import anyio.lowlevel
 
 from refold.errors import BadInput, ProviderError, Refused, said_by
 from refold.provider.cassette_difference import first_difference
-from refold.provider.cassette_lines import VERSION, Answered, Asked
+from refold.provider.cassette_lines import VERSION, RecordedAnswer, RecordedRequest
 from refold.provider.cassette_reading import read
 from refold.provider.cassette_requests import Mask, PlainRequests, unmasked
 from refold.provider.cassette_writing import answer_to_line, line_of
@@ -49,7 +49,7 @@ class Tape:
         self._write(line_of(self._requests.change(self._calls, request)))
         return self._calls
 
-    def answer(self, answer: Answered) -> None:
+    def answer(self, answer: RecordedAnswer) -> None:
         """Write what came. Raises `Refused` as `ask` does."""
         self._write(answer_to_line(answer, self._mask))
 
@@ -103,18 +103,18 @@ class Recording:
                     ended = isinstance(delta, Done)
                     yield delta
         except ProviderError as error:
-            self._note(Answered(number, tuple(came), error))
+            self._note(RecordedAnswer(number, tuple(came), error))
             raise
         except BaseException:  # somebody has heard enough, or everything is stopped
-            self._note(Answered(number, tuple(came), stopped=not ended))
+            self._note(RecordedAnswer(number, tuple(came), stopped=not ended))
             raise
-        self._tape.answer(Answered(number, tuple(came)))
+        self._tape.answer(RecordedAnswer(number, tuple(came)))
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closes):
             await self.inner.aclose()
 
-    def _note(self, answer: Answered) -> None:
+    def _note(self, answer: RecordedAnswer) -> None:
         """Write an answer that ended in an exception, which no trouble of ours may hide."""
         with suppress(Refused):  # the tape tells it when it is asked next
             self._tape.answer(answer)
@@ -157,7 +157,7 @@ class Replaying:
                 "it was recorded, and this is all that had come"
             )
 
-    def _answer(self, request: Request) -> Answered:
+    def _answer(self, request: Request) -> RecordedAnswer:
         asked = self._requests.plain(request)
         if not self._left:
             raise Refused(self._over())
@@ -170,13 +170,13 @@ class Replaying:
                 self._left.remove(at)
                 if "messages" not in self._ignoring:
                     self._requests.share_messages(asked, found)
-                return self._calls.answers.get(found.number) or Answered(
+                return self._calls.answers.get(found.number) or RecordedAnswer(
                     found.number, stopped=True
                 )
         difference = self._difference(expected, asked)
         raise Refused(f"the cassette {self._file}, call {expected.number}: {difference}")
 
-    def _difference(self, recorded: Asked, asked: Asked) -> str | None:
+    def _difference(self, recorded: RecordedRequest, asked: RecordedRequest) -> str | None:
         return first_difference(recorded, asked, self._ignoring)
 
     def _over(self) -> str:

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import TypeAlias
 
-from refold.provider.cassette_lines import Asked, Plain
+from refold.provider.cassette_lines import Plain, RecordedRequest
 from refold.provider.cassette_requests import PlainRequests
 from refold.provider.port import Request
 from refold.values.log import Log
 from refold.values.messages import Spoken
 
 
-def first_difference(recorded: Asked, asked: Asked, ignoring: frozenset[str]) -> str | None:
+def first_difference(
+    recorded: RecordedRequest, asked: RecordedRequest, ignoring: frozenset[str]
+) -> str | None:
     """Where `asked` is not as `recorded`, in the order of the fields; None: nowhere."""
     default = (
         PlainRequests().plain(Request(Log[Spoken]())).fields

@@ -59,7 +59,7 @@ ERRORS: dict[str, type[ProviderError]] = {
 }
 
 
-class Asked(Struct, frozen=True):
+class RecordedRequest(Struct, frozen=True):
     """A request in plain values, and where it stands in the file, if it does.
 
     `fields` holds all of the request but its messages, by name. It was asked in
@@ -74,7 +74,7 @@ class Asked(Struct, frozen=True):
     answered_at: int = 0
 
 
-class Answered(Struct, frozen=True):
+class RecordedAnswer(Struct, frozen=True):
     """All that came of the call `number`, an error last. `stopped`: it was left there."""
 
     number: int
@@ -86,11 +86,11 @@ class Answered(Struct, frozen=True):
 class Calls(Struct, frozen=True):
     """A whole cassette. `broken_at`: the line that was cut off, if one was."""
 
-    asked: tuple[Asked, ...]
-    answers: dict[int, Answered]
+    asked: tuple[RecordedRequest, ...]
+    answers: dict[int, RecordedAnswer]
     broken_at: int = 0
 
 
-def nothing() -> Asked:
+def nothing() -> RecordedRequest:
     """What a session's first call is told as a change of."""
-    return Asked({}, Log[Plain]())
+    return RecordedRequest({}, Log[Plain]())

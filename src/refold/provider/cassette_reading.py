@@ -13,10 +13,10 @@ from refold.provider.cassette_lines import (
     DELTAS,
     ERRORS,
     VERSION,
-    Answered,
-    Asked,
     Calls,
     Plain,
+    RecordedAnswer,
+    RecordedRequest,
     nothing,
 )
 from refold.provider.named_file import read_whole
@@ -33,8 +33,8 @@ def read(file: Path) -> Calls:
     except OSError as error:
         raise BadInput(f"the cassette {file} cannot be read: {said_by(error)}") from error
     _check(file, lines)
-    asked: dict[int, Asked] = {}
-    answers: dict[int, Answered] = {}
+    asked: dict[int, RecordedRequest] = {}
+    answers: dict[int, RecordedAnswer] = {}
     for number, line in enumerate(lines[1:], start=2):
         try:
             found = json.loads(line)
@@ -68,7 +68,9 @@ def _check(file: Path, lines: list[bytes]) -> None:
         )
 
 
-def _asked(found: dict[str, Plain], line: int, asked: Mapping[int, Asked]) -> Asked:
+def _asked(
+    found: dict[str, Plain], line: int, asked: Mapping[int, RecordedRequest]
+) -> RecordedRequest:
     before = asked[found["as"]] if found["as"] else nothing()
     messages, same = before.messages, found["same"]
     if same < len(messages):
@@ -76,13 +78,13 @@ def _asked(found: dict[str, Plain], line: int, asked: Mapping[int, Asked]) -> As
     for message in found["messages"]:
         messages = messages.plus(message)
     fields = {**before.fields, **found.get("request", {})}
-    return Asked(fields, messages, found["asked"], line)
+    return RecordedRequest(fields, messages, found["asked"], line)
 
 
-def _answered(found: dict[str, Plain]) -> Answered:
+def _answered(found: dict[str, Plain]) -> RecordedAnswer:
     deltas = tuple(_delta(each) for each in found["deltas"])
     error = _error(found["error"]) if "error" in found else None
-    return Answered(found["answered"], deltas, error, found.get("stopped", False))
+    return RecordedAnswer(found["answered"], deltas, error, found.get("stopped", False))
 
 
 def _delta(found: dict[str, Plain]) -> Delta:

@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.provider.cassette_lines import Asked, Plain, nothing
+from refold.provider.cassette_lines import Plain, RecordedRequest, nothing
 from refold.provider.port import Pictures, Request
 from refold.values.log import Log
 from refold.values.messages import Spoken
@@ -32,10 +32,10 @@ class PlainRequests:
 
     def __init__(self, mask: Mask = unmasked) -> None:
         self._mask = mask
-        self._last: dict[str, tuple[Log[Spoken], Asked]] = {}  # of each session
+        self._last: dict[str, tuple[Log[Spoken], RecordedRequest]] = {}  # of each session
         self._digests: dict[str, tuple[bytes, str]] = {}
 
-    def plain(self, request: Request) -> Asked:
+    def plain(self, request: Request) -> RecordedRequest:
         """The whole request. It is the last one of its session from now on."""
         return self._next(request, 0)[0]
 
@@ -51,7 +51,7 @@ class PlainRequests:
         changed = {k: v for k, v in now.fields.items() if k not in known or v != known[k]}
         return {**line, "request": changed} if changed else line
 
-    def share_messages(self, last: Asked, recorded: Asked) -> None:
+    def share_messages(self, last: RecordedRequest, recorded: RecordedRequest) -> None:
         """Let `last`, its session's last request, have the very messages of `recorded`.
 
         They are equal. What is the same object is compared at once, so the session's
@@ -61,7 +61,9 @@ class PlainRequests:
         spoken, _ = self._last[session]
         self._last[session] = spoken, replace(last, messages=recorded.messages)
 
-    def _next(self, request: Request, number: int) -> tuple[Asked, Asked, int]:
+    def _next(
+        self, request: Request, number: int
+    ) -> tuple[RecordedRequest, RecordedRequest, int]:
         """The request, the one before it, and with how many messages both begin."""
         spoken, before = self._last.get(request.session) or (Log[Spoken](), nothing())
         same = _same(spoken, request.messages)
@@ -70,7 +72,7 @@ class PlainRequests:
             plain = Log(plain[:same])
         for each in request.messages[same:]:
             plain = plain.plus(to_plain(each.message, self._mask))
-        now = Asked(self._fields(request), plain, number)
+        now = RecordedRequest(self._fields(request), plain, number)
         self._last[request.session] = request.messages, now
         return now, before, same
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from refold.errors import Overloaded
-from refold.provider.cassette_lines import DELTAS, ERRORS, Answered, Plain
+from refold.provider.cassette_lines import DELTAS, ERRORS, Plain, RecordedAnswer
 from refold.provider.cassette_requests import Mask, fields_of, masked, unmasked
 from refold.provider.port import CallDelta, Delta, TextDelta, ThinkingDelta
 
@@ -20,7 +20,7 @@ def line_of(value: dict[str, Plain]) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def answer_to_line(answer: Answered, mask: Mask = unmasked) -> bytes:
+def answer_to_line(answer: RecordedAnswer, mask: Mask = unmasked) -> bytes:
     """The line of an answer. Deltas are joined first, so that the mask sees whole texts."""
     deltas = [
         {"delta": _kind_of(delta), **fields_of(delta, mask)}

@@ -161,7 +161,7 @@ def server(
     """The provider's server, with what lets us in. Raises `BadInput` as `connect` does."""
     from refold.provider.dial import place, proxy_for
     from refold.provider.failures import Peer
-    from refold.provider.http import Http, Patience
+    from refold.provider.http import Http, Timeouts
 
     base_url = address(spec, environ)
     peer = Peer(
@@ -177,7 +177,7 @@ def server(
         peer,
         headers,
         secret=secret,
-        patience=Patience(connect=connecting, idle=idle),
+        patience=Timeouts(connect=connecting, idle=idle),
         proxy=proxy_for(place(base_url), environ),
     )
 

@@ -30,7 +30,7 @@ class Chunk(Struct, frozen=True):
     error: Raw = Raw(b"")
 
 
-class Reading(Struct, frozen=True):
+class ChatStreamState(Struct, frozen=True):
     """What must be known of an answer's beginning to understand the rest."""
 
     calls: "tuple[_Known, ...]" = ()
@@ -43,8 +43,8 @@ class Reading(Struct, frozen=True):
 
 
 def from_wire(
-    reading: Reading, chunk: Chunk
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: ChatStreamState, chunk: Chunk
+) -> tuple[ChatStreamState, tuple[Delta | Trouble, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error and bytes(chunk.error) != b"null":
         return reading, (_trouble(chunk.error),)
@@ -66,7 +66,7 @@ def from_wire(
     return reading, tuple(found)
 
 
-def ending(reading: Reading) -> Done | None:
+def ending(reading: ChatStreamState) -> Done | None:
     """The end of an answer, if it may end here: usage comes after its last words."""
     if not reading.finish:
         return None
@@ -141,7 +141,9 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-def _said(reading: Reading, choice: _Choice) -> tuple[Reading, list[Delta | Trouble]]:
+def _said(
+    reading: ChatStreamState, choice: _Choice
+) -> tuple[ChatStreamState, list[Delta | Trouble]]:
     delta = choice.delta or choice.message or _Delta()
     found: list[Delta | Trouble] = []
     thought = delta.reasoning_content or delta.reasoning or ""
@@ -163,7 +165,7 @@ def _said(reading: Reading, choice: _Choice) -> tuple[Reading, list[Delta | Trou
     return reading, found
 
 
-def _kept(reading: Reading) -> Iterable[Delta]:
+def _kept(reading: ChatStreamState) -> Iterable[Delta]:
     if reading.details and (data := joined(reading.details)):
         yield ThinkingDelta("", reading.keeping, data)
 
@@ -179,7 +181,7 @@ def _told(said: str | list[_Bit]) -> Iterable[Delta]:
     )
 
 
-def _called(reading: Reading, call: _Call) -> tuple[Reading, CallDelta]:
+def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, CallDelta]:
     """A piece of a call, counted our way.
 
     Most servers count calls from 0; some give every one the same index or none

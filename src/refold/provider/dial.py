@@ -19,7 +19,7 @@ from refold.errors import BadInput
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class Place(Struct, frozen=True):
+class Endpoint(Struct, frozen=True):
     """Where a base URL leads."""
 
     host: str
@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
-def place(url: str) -> Place:
+def place(url: str) -> Endpoint:
     """Read a base URL. Raises `BadInput` when it is none."""
     try:
         parts = urlsplit(url)
@@ -45,10 +45,10 @@ def place(url: str) -> Place:
     if parts.scheme not in ("http", "https") or not host or not usable:
         raise BadInput(f"{url!r} is no address: it should look like https://host/path")
     tls = parts.scheme == "https"
-    return Place(host, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+    return Endpoint(host, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 
 
-def proxy_for(where: Place, environ: Mapping[str, str]) -> str:
+def proxy_for(where: Endpoint, environ: Mapping[str, str]) -> str:
     """The proxy the environment names for a place; "" to go there directly.
 
     Only TLS goes through one, and nothing that stays on this machine.
@@ -65,7 +65,7 @@ def proxy_for(where: Place, environ: Mapping[str, str]) -> str:
     return found.get("https_proxy") or found.get("all_proxy") or ""
 
 
-async def dial(where: Place, proxy: str = "") -> ByteStream:
+async def dial(where: Endpoint, proxy: str = "") -> ByteStream:
     """Connect. Raises `OSError` (of which `ssl.SSLError` is one) when it cannot."""
     if not proxy:
         stream: ByteStream = await anyio.connect_tcp(where.host, where.port)
@@ -95,7 +95,7 @@ def _trust() -> ssl.SSLContext:
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-async def _through(proxy: str, where: Place) -> ByteStream:
+async def _through(proxy: str, where: Endpoint) -> ByteStream:
     """A tunnel that the proxy opens for us (RFC 9110, CONNECT)."""
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     if parts.scheme != "http" or not parts.hostname:

@@ -8,7 +8,7 @@ dropped. The same means the very same object. A seq would not do: every session
 has a message 7, and many sessions share a provider. Throw it away when you like.
 
 Some wires want speakers to alternate: two messages of one speaker become one.
-So a message is encoded in `Piece`s, and neighbours with the same `head` share
+So a message is encoded in `EncodedPiece`s, and neighbours with the same `head` share
 it. What stands between is only ever appended to, which keeps a provider's
 prefix cache warm.
 """
@@ -22,7 +22,7 @@ from refold.values.log import Log
 from refold.values.messages import Message, Spoken
 
 
-class Piece(Struct, frozen=True):
+class EncodedPiece(Struct, frozen=True):
     """`head + body + tail` stands alone; `body`s may share a `head` and a `tail`.
 
     A piece without a head is a whole message and shares nothing.
@@ -33,7 +33,7 @@ class Piece(Struct, frozen=True):
     tail: bytes = b""
 
 
-Encode = Callable[[Message, Pictures], Iterable[Piece]]
+Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 
 
 class _End(Struct, frozen=True):

@@ -56,7 +56,7 @@ class Trouble(Struct, frozen=True):
     message: str
 
 
-class Reply(Struct, frozen=True):
+class ResponseStart(Struct, frozen=True):
     """How an answer began: what there is to judge it by."""
 
     status: int
@@ -66,7 +66,7 @@ class Reply(Struct, frozen=True):
     now: float = 0.0  # seconds since 1970, to read a Retry-After that is a date
 
 
-def failure(peer: Peer, reply: Reply) -> ProviderError:
+def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     """The error that a reply stands for, if it is one."""
     said, code = _said(reply.body)
     what = f"{code} {said}".lower()
@@ -94,7 +94,7 @@ def failure(peer: Peer, reply: Reply) -> ProviderError:
     return Refused(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
 
 
-def no_stream(peer: Peer, reply: Reply) -> ProviderError:
+def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
     """The error for a 200 that is no answer of a model: a login page, a bare error."""
     said, _ = _said(reply.body)
     if said and b'"error"' in reply.body:
@@ -110,7 +110,7 @@ def no_stream(peer: Peer, reply: Reply) -> ProviderError:
 def troubled(peer: Peer, trouble: Trouble, model: str) -> ProviderError:
     """The error for one that came in the middle of a stream."""
     body = msgspec.json.encode({"error": clean(trouble.message)})
-    return failure(peer, Reply(trouble.status, {}, body, model))
+    return failure(peer, ResponseStart(trouble.status, {}, body, model))
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -184,7 +184,7 @@ def _retry_info(body: bytes) -> float | None:
     return float(found[1]) if found else None
 
 
-def _model(peer: Peer, reply: Reply) -> str:
+def _model(peer: Peer, reply: ResponseStart) -> str:
     return f"{peer.label}'s {reply.model!r}" if reply.model else peer.label
 
 
@@ -196,7 +196,7 @@ def _address(peer: Peer) -> str:
     return f"check {peer.url_env or 'the address'}"
 
 
-def _not_found(peer: Peer, reply: Reply, code: str, said: str) -> str:
+def _not_found(peer: Peer, reply: ResponseStart, code: str, said: str) -> str:
     if "model" in f"{code} {said}".lower() or "not_found" in code:
         return _no_such_model(peer, reply, said)
     return (
@@ -205,7 +205,7 @@ def _not_found(peer: Peer, reply: Reply, code: str, said: str) -> str:
     )
 
 
-def _no_such_model(peer: Peer, reply: Reply, said: str) -> str:
+def _no_such_model(peer: Peer, reply: ResponseStart, said: str) -> str:
     asked = f"the model {reply.model!r} ({reply.status}): {quoted(said)}"
     near = _near(peer.name, reply.model)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.command.spec import CommandSpec
-from refold.provider.kept_lists import Found, Listed, remember, remembered
+from refold.provider.kept_lists import Listed, ListedModel, remember, remembered
 from refold.provider.plugged import Plugged
 from refold.provider.prices import Overrides, Rates, find, override, rates, runs_here
 from refold.provider.spec import ProviderSpec
@@ -33,7 +33,7 @@ class Figures:
         self._environ, self._directory = environ, directory
         self._overrides, self._windows = overrides, windows
         self._listed: dict[str, Listed | None] = {}
-        self._by_name: dict[str, dict[str, Found]] = {}  # what is listed, by provider
+        self._by_name: dict[str, dict[str, ListedModel]] = {}  # what is listed, by provider
 
     def window(self, spec: ProviderSpec | CommandSpec | Plugged, model: str) -> int:
         """How many tokens the model reads; 0: not known."""
@@ -73,7 +73,9 @@ class Figures:
             self._hold(spec, remembered(self._directory, spec.name, self.address(spec)))
         return self._listed[spec.name]
 
-    def learn(self, spec: ProviderSpec, models: tuple[Found, ...], now: float) -> Listed:
+    def learn(
+        self, spec: ProviderSpec, models: tuple[ListedModel, ...], now: float
+    ) -> Listed:
         """Take this for what the provider says, from now on and next time."""
         listed = Listed(now, self.address(spec), models)
         self._hold(spec, listed)
@@ -92,7 +94,9 @@ class Figures:
         self._listed[spec.name] = listed
         self._by_name[spec.name] = {found.name: found for found in models}
 
-    def _told(self, spec: ProviderSpec | CommandSpec | Plugged, model: str) -> Found | None:
+    def _told(
+        self, spec: ProviderSpec | CommandSpec | Plugged, model: str
+    ) -> ListedModel | None:
         if not isinstance(spec, ProviderSpec):
             return None
         self.listed(spec)

@@ -25,10 +25,17 @@ from refold.provider.efforts import (
     Level,
     level,
 )
-from refold.provider.encoded import Piece
+from refold.provider.encoded import EncodedPiece
 from refold.provider.foreword import REFUSED as NO_SYSTEM
 from refold.provider.foreword import Foreword
-from refold.provider.gemini_chunks import WIRE, Chunk, Kept, Reading, ending, from_wire
+from refold.provider.gemini_chunks import (
+    WIRE,
+    Chunk,
+    GeminiStreamState,
+    Kept,
+    ending,
+    from_wire,
+)
 from refold.provider.http import Http
 from refold.provider.pictured import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -61,7 +68,7 @@ class Manner(Struct, frozen=True):
     keeping: str = WIRE  # the name under which signatures and ids of calls are kept
 
 
-class Called(Struct, frozen=True):
+class NamedCall(Struct, frozen=True):
     """What a result must say of its call."""
 
     name: str
@@ -104,9 +111,9 @@ def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    called: Mapping[str, Called],
+    called: Mapping[str, NamedCall],
     manner: Manner | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[EncodedPiece]:
     """A message as parts. Speakers must alternate, so neighbours share a head.
 
     `called` says which call a result is of: Google pairs them by name and order,
@@ -123,15 +130,15 @@ def message_to_wire(
             parts = [{"text": "(no words)"}]
     if parts:
         body = b",".join(msgspec.json.encode(part) for part in parts)
-        yield Piece(body, b'{"role":"%s","parts":[' % role, b"]}")
+        yield EncodedPiece(body, b'{"role":"%s","parts":[' % role, b"]}")
 
 
-def calls_of(message: Message, keeping: str = WIRE) -> dict[str, Called]:
+def calls_of(message: Message, keeping: str = WIRE) -> dict[str, NamedCall]:
     """The calls of a message, by our ids. `keeping`: as in `Manner`."""
-    found: dict[str, Called] = {}
+    found: dict[str, NamedCall] = {}
     for call in message.calls:
         theirs = _kept(call.data).id if call.wire == keeping else ""
-        found[call.id] = Called(sendable.name(sendable.as_made(call).name), theirs)
+        found[call.id] = NamedCall(sendable.name(sendable.as_made(call).name), theirs)
     return found
 
 
@@ -140,7 +147,7 @@ class Gemini:
 
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping
-        self._called: dict[str, Called] = {}  # for results that follow
+        self._called: dict[str, NamedCall] = {}  # for results that follow
         self._encoded = Encodings[Manner](lambda manner: partial(self._encode, manner))
         self._foreword = Foreword()
         self._concessions = Concessions[Extra](_ABOUT)
@@ -156,7 +163,7 @@ class Gemini:
             asked = self._foreword.told(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
-            start = Reading(keeping=self._keeping)
+            start = GeminiStreamState(keeping=self._keeping)
             reader = Reader(Events, Chunk, start, from_wire, ending)
             return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
@@ -167,7 +174,7 @@ class Gemini:
 
     def _encode(
         self, manner: Manner, message: Message, pictures: Pictures
-    ) -> Iterator[Piece]:
+    ) -> Iterator[EncodedPiece]:
         self._called.update(calls_of(message, self._keeping))
         return message_to_wire(message, pictures, called=self._called, manner=manner)
 
@@ -240,12 +247,12 @@ def _budgeted(model: str) -> bool:
 
 
 def _told(
-    message: Message, pictures: Pictures, called: Mapping[str, Called], nested: bool
+    message: Message, pictures: Pictures, called: Mapping[str, NamedCall], nested: bool
 ) -> Iterator[dict[str, Any]]:
     beside: list[dict[str, Any]] = []  # responses stay together
     for part in message.parts:
         if isinstance(part, ToolResult):
-            call = called.get(part.call_id, Called("unnamed"))
+            call = called.get(part.call_id, NamedCall("unnamed"))
             text, images = result(part, pictures, KINDS)
             shown = [_shown(image) for image in images]
             found: dict[str, Any] = {"id": call.id} if call.id else {}

@@ -37,7 +37,7 @@ class Chunk(Struct, frozen=True, rename="camel"):
     error: Any = None
 
 
-class Reading(Struct, frozen=True):
+class GeminiStreamState(Struct, frozen=True):
     """What must be known of an answer's beginning to understand the rest."""
 
     calls: int = 0
@@ -50,8 +50,8 @@ class Reading(Struct, frozen=True):
 
 
 def from_wire(
-    reading: Reading, chunk: Chunk
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: GeminiStreamState, chunk: Chunk
+) -> tuple[GeminiStreamState, tuple[Delta | Trouble, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error:
         return reading, (_trouble(chunk.error),)
@@ -78,7 +78,7 @@ def from_wire(
     return reading, tuple(found)
 
 
-def ending(reading: Reading) -> Done | None:
+def ending(reading: GeminiStreamState) -> Done | None:
     """The end of an answer, if it may end here: nothing but the close comes after."""
     if not reading.finish:
         return None
@@ -156,7 +156,9 @@ _BROKEN = {
 }
 
 
-def _part(reading: Reading, part: _Part) -> tuple[Reading, tuple[Delta, ...]]:
+def _part(
+    reading: GeminiStreamState, part: _Part
+) -> tuple[GeminiStreamState, tuple[Delta, ...]]:
     text, signature = part.text or "", part.thought_signature or ""
     keeping = reading.keeping
     if (call := part.function_call) is not None:

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, ProviderError, Unreachable
 from refold.provider.dial import dial, place
-from refold.provider.failures import Peer, Reply, failure, masked, no_stream
-from refold.provider.line import Broken, Line
+from refold.provider.failures import Peer, ResponseStart, failure, masked, no_stream
+from refold.provider.line import Broken, HttpConnection
 
 _KEPT = 4  # connections that wait for the next request
 _LONGEST_REFUSAL = 64 * 1024
@@ -31,17 +31,17 @@ _AT_ONCE = 1024 * 1024  # bytes that are unpacked in one go
 _QUOTED = 2000
 
 
-class Patience(Struct, frozen=True):
+class Timeouts(Struct, frozen=True):
     """How long we wait, in seconds."""
 
     connect: float = 10.0
     idle: float = 120.0  # for the next byte, the first one too; keep-alives count
 
 
-class Answer:
+class HttpResponse:
     """A 200, read as it comes. Say `enough` when the rest is only its end."""
 
-    def __init__(self, http: "Http", line: Line, reply: Reply) -> None:
+    def __init__(self, http: "Http", line: HttpConnection, reply: ResponseStart) -> None:
         self._http, self._line = http, line
         self._unpack = _unpacking(reply.headers.get("content-encoding", ""))
         self._packed, self._read = b"", 0
@@ -89,11 +89,11 @@ class Http:
         headers: Mapping[str, str] = {},
         *,
         secret: str = "",
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         proxy: str = "",
     ) -> None:
         self.peer, self._secret, self._proxy = peer, secret, proxy
-        self._patience = patience or Patience()
+        self._patience = patience or Timeouts()
         self._place = place(peer.base_url)
         for name, value in headers.items():
             # The library would quote the whole value in its complaint: the key.
@@ -109,12 +109,12 @@ class Http:
             ("accept-encoding", "identity"),
             *headers.items(),
         )
-        self._waiting: list[Line] = []
+        self._waiting: list[HttpConnection] = []
 
     @asynccontextmanager
     async def post(
         self, path: str, body: bytes, *, model: str = ""
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[HttpResponse, None]:
         """Send, and read the answer inside. Leaving early closes the connection."""
         async with self._answered(path, body, model) as answer:
             yield answer
@@ -132,12 +132,12 @@ class Http:
     @asynccontextmanager
     async def _answered(
         self, path: str, body: bytes | None, model: str = ""
-    ) -> AsyncGenerator[Answer, None]:
-        line: Line | None = None
-        answer: Answer | None = None
+    ) -> AsyncGenerator[HttpResponse, None]:
+        line: HttpConnection | None = None
+        answer: HttpResponse | None = None
         try:
             line = await self._connected()
-            answer = Answer(self, line, await self._ask(line, path, body, model))
+            answer = HttpResponse(self, line, await self._ask(line, path, body, model))
             yield answer
         except Broken as error:
             raise self._clean(
@@ -155,18 +155,20 @@ class Http:
         while self._waiting:
             await self._waiting.pop().aclose()
 
-    async def next_chunk(self, line: Line) -> bytes:
+    async def next_chunk(self, line: HttpConnection) -> bytes:
         """The next piece of an answer's body; empty when it is over."""
         idle = self._patience.idle
         with anyio.move_on_after(idle):
             return await line.next_chunk()
         raise Broken(f"has sent nothing for {idle:g} s")
 
-    async def _ask(self, line: Line, path: str, body: bytes | None, model: str) -> Reply:
+    async def _ask(
+        self, line: HttpConnection, path: str, body: bytes | None, model: str
+    ) -> ResponseStart:
         idle = self._patience.idle
         target = self._place.path + path
         await line.send(target, self._headers, body, idle)
-        reply: Reply | None = None
+        reply: ResponseStart | None = None
         with anyio.move_on_after(idle):
             reply = await line.head()
         if reply is None:
@@ -183,7 +185,7 @@ class Http:
         error.answer = refusal
         raise error
 
-    async def _connected(self) -> Line:
+    async def _connected(self) -> HttpConnection:
         while self._waiting:
             line = self._waiting.pop()
             if await line.ready():
@@ -191,14 +193,14 @@ class Http:
             await line.aclose()
         with anyio.move_on_after(self._patience.connect):
             try:
-                return Line(await dial(self._place, self._proxy))
+                return HttpConnection(await dial(self._place, self._proxy))
             except OSError as error:
                 raise self._unreachable(_why(error)) from error
             except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
                 raise self._unreachable("it hung up before we could ask") from error
         raise self._unreachable(f"no connection within {self._patience.connect:g} s")
 
-    async def _let_go(self, line: Line, *, keep: bool) -> None:
+    async def _let_go(self, line: HttpConnection, *, keep: bool) -> None:
         if keep and len(self._waiting) < _KEPT:
             self._waiting.append(line)
         else:

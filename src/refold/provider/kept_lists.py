@@ -13,15 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from refold.own_files import made
-from refold.provider.known import Step
+from refold.provider.known import PriceTier
 
 
-class Found(Struct, frozen=True, omit_defaults=True):
+class ListedModel(Struct, frozen=True, omit_defaults=True):
     """A model, and what its provider tells of it."""
 
     name: str
     window: int = 0  # tokens; 0: not told
-    steps: tuple[Step, ...] = ()  # prices, where they are told
+    steps: tuple[PriceTier, ...] = ()  # prices, where they are told
 
 
 class Listed(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Listed(Struct, frozen=True):
 
     at: float  # seconds since 1970
     address: str  # who gave it
-    models: tuple[Found, ...]
+    models: tuple[ListedModel, ...]
 
 
 def directory_in(state: Path) -> Path:

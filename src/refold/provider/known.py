@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 
-class Step(Struct, frozen=True, array_like=True):
+class PriceTier(Struct, frozen=True, array_like=True):
     """US dollars for a million tokens, once a request reads more than `over` tokens.
 
     They hold for all of its tokens then, not only for those above.
@@ -29,19 +29,19 @@ class Step(Struct, frozen=True, array_like=True):
 class Term(Struct, frozen=True):
     """Prices, and when they hold. Dates and times are UTC."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PriceTier, ...]
     since: str = ""  # a date
     daily: tuple[str, str] | None = None  # from, and until just before
 
 
-class Known(Struct, frozen=True):
+class KnownModel(Struct, frozen=True):
     """A model. The first of its names is what the list calls it."""
 
     names: tuple[str, ...]
     terms: tuple[Term, ...]  # of those that hold, the last
     window: int = 0
 
-    def steps(self, date: str, clock: str) -> tuple[Step, ...]:
+    def steps(self, date: str, clock: str) -> tuple[PriceTier, ...]:
         """The prices of a day, as 2026-11-22, at a time, as 13:59."""
         for term in reversed(self.terms):
             if term.since <= date and (not term.daily or _within(term.daily, clock)):
@@ -50,7 +50,7 @@ class Known(Struct, frozen=True):
 
 
 class Seller(Struct, frozen=True):
-    models: tuple[Known, ...]
+    models: tuple[KnownModel, ...]
     too: tuple[str, ...] = ()  # whose models it also has, at their prices
 
 
@@ -75,7 +75,7 @@ def seller(name: str) -> Seller:
 
 
 @cache
-def by_name(name: str) -> Mapping[str, Known]:
+def by_name(name: str) -> Mapping[str, KnownModel]:
     """A seller's models by each of their names."""
     return {called: model for model in seller(name).models for called in model.names}
 

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import h11
 from anyio.abc import ByteStream, SocketAttribute
 
-from refold.provider.failures import Reply
+from refold.provider.failures import ResponseStart
 
 _TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
 _PIECE = 256 * 1024
@@ -22,7 +22,7 @@ class Broken(Exception):
     """The connection is of no more use. The message says what the other end did."""
 
 
-class Line:
+class HttpConnection:
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
@@ -52,14 +52,14 @@ class Line:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # it may have answered before it had heard all; `head` will tell
 
-    async def head(self) -> Reply:
+    async def head(self) -> ResponseStart:
         """How the answer begins."""
         while True:
             event = await self._event()
             if isinstance(event, h11.Response):
                 self._begun = True
                 headers = {n.decode("ascii"): v.decode("latin-1") for n, v in event.headers}
-                return Reply(event.status_code, headers)
+                return ResponseStart(event.status_code, headers)
             if not isinstance(event, h11.InformationalResponse):
                 raise Broken("hung up without an answer")
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 from refold.errors import ProviderError, Refused
 from refold.provider.catalog import server
 from refold.provider.http import Http
-from refold.provider.kept_lists import Found
-from refold.provider.known import Step
+from refold.provider.kept_lists import ListedModel
+from refold.provider.known import PriceTier
 from refold.provider.spec import ProviderSpec
 from refold.provider.token_counts import count
 
@@ -34,7 +34,7 @@ _NOT_TEXT = (
 
 
 class Page(Struct, frozen=True):
-    models: tuple[Found, ...]
+    models: tuple[ListedModel, ...]
     next: str = ""  # the path of the page after it
 
 
@@ -53,7 +53,7 @@ async def list_models(
     key: str = "",
     connecting: float = 5.0,
     idle: float = 20.0,
-) -> tuple[Found, ...]:
+) -> tuple[ListedModel, ...]:
     """Ask a provider which models it has, by name.
 
     Raises `ProviderError`, and `BadInput` where there is no key or no address.
@@ -70,10 +70,10 @@ async def list_models(
 
 
 def from_anthropic(page: Any) -> Page:
-    models: list[Found] = []
+    models: list[ListedModel] = []
     for model in _models(page, "data"):
         if model.get("lifecycle") != "retired":
-            models.append(Found(model["id"], count(model.get("max_input_tokens"))))
+            models.append(ListedModel(model["id"], count(model.get("max_input_tokens"))))
     match page:
         case {"has_more": True, "last_id": str(last)} if last:
             return Page(tuple(models), f"{_ANTHROPIC}&after_id={quote(last, safe='')}")
@@ -83,7 +83,9 @@ def from_anthropic(page: Any) -> Page:
 
 def from_gemini(page: Any) -> Page:
     models = tuple(
-        Found(model["name"].removeprefix("models/"), count(model.get("inputTokenLimit")))
+        ListedModel(
+            model["name"].removeprefix("models/"), count(model.get("inputTokenLimit"))
+        )
         for model in _models(page, "models", "name")
         if "generateContent" in (model.get("supportedGenerationMethods") or ())
         and not re.search(_NOT_TEXT, model["name"])
@@ -98,7 +100,7 @@ def from_gemini(page: Any) -> Page:
 def from_openai(page: Any) -> Page:
     """OpenAI's list, and those of everybody who has one like it and tells more."""
     models = tuple(
-        Found(model["id"], _window(model), _steps(model.get("pricing")))
+        ListedModel(model["id"], _window(model), _steps(model.get("pricing")))
         for model in _models(page, "data")
         if _writes_text(model)
     )
@@ -111,7 +113,9 @@ def from_openai(page: Any) -> Page:
 
 
 def from_ollama(page: Any) -> Page:
-    return Page(tuple(Found(model["name"]) for model in _models(page, "models", "name")))
+    return Page(
+        tuple(ListedModel(model["name"]) for model in _models(page, "models", "name"))
+    )
 
 
 _ANTHROPIC = "/v1/models?limit=1000"
@@ -125,7 +129,7 @@ _FIRST: dict[str, tuple[str, Parser]] = {
 }
 
 
-async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[Found, None]:
+async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedModel, None]:
     asked: set[str] = set()
     while path and path not in asked and len(asked) < _PAGES:
         asked.add(path)
@@ -143,9 +147,9 @@ async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[Found, 
         path = page.next
 
 
-async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, Found]:
+async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedModel]:
     """Ollama tells a window only where it is asked for that model."""
-    found = {name: Found(name) for name in names}
+    found = {name: ListedModel(name) for name in names}
     limit = anyio.CapacityLimiter(_AT_ONCE)
 
     async def ask(name: str) -> None:
@@ -160,7 +164,7 @@ async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, Found]:
                         shown += chunk
                 model = model_of(bytes(shown))
                 if model.can("completion"):
-                    found[name] = Found(name, model.window)
+                    found[name] = ListedModel(name, model.window)
                 else:
                     del found[name]
 
@@ -212,7 +216,7 @@ def _writes_text(model: dict[str, Any]) -> bool:
             return not re.search(_NOT_TEXT, model["id"])
 
 
-def _steps(pricing: Any) -> tuple[Step, ...]:
+def _steps(pricing: Any) -> tuple[PriceTier, ...]:
     """OpenRouter's prices: dollars a token, as strings; below 0 it depends."""
     match pricing:
         case {"prompt": str(_), "completion": str(_)}:
@@ -229,4 +233,4 @@ def _steps(pricing: Any) -> tuple[Step, ...]:
     read, written, *cache = told
     if read is None or written is None or a_call:
         return ()
-    return (Step(0, read, written, *cache),)
+    return (PriceTier(0, read, written, *cache),)

@@ -20,7 +20,7 @@ from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider import sendable
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
-from refold.provider.encoded import Encoded, Piece
+from refold.provider.encoded import Encoded, EncodedPiece
 from refold.provider.failures import Trouble
 from refold.provider.http import Http
 from refold.provider.ollama_shown import Model, model_of
@@ -81,7 +81,7 @@ def to_wire(
 
 def message_to_wire(
     message: Message, pictures: Pictures = NO_PICTURES, *, names: Mapping[str, str]
-) -> Iterator[Piece]:
+) -> Iterator[EncodedPiece]:
     """A message, or one for each result in it. `names` says which tool a call was of."""
     for part in message.parts:
         if isinstance(part, ToolResult):
@@ -113,7 +113,7 @@ def message_to_wire(
         yield _piece({"role": "user", "content": content, **_images(images)})
 
 
-class Part(Struct, frozen=True):
+class AnswerLine(Struct, frozen=True):
     """A line of an answer."""
 
     message: "_Message | None" = None
@@ -125,11 +125,13 @@ class Part(Struct, frozen=True):
     error: str = ""
 
 
-class Reading(Struct, frozen=True):
+class OllamaStreamState(Struct, frozen=True):
     calls: int = 0
 
 
-def from_wire(reading: Reading, part: Part) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+def from_wire(
+    reading: OllamaStreamState, part: AnswerLine
+) -> tuple[OllamaStreamState, tuple[Delta | Trouble, ...]]:
     """What a line says, and how to read on."""
     if part.error:
         return reading, (Trouble(500, part.error),)
@@ -177,7 +179,7 @@ class Ollama:
             encoded = self._encoded if shown else self._plain
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
-            reader = Reader(Lines, Part, Reading(), from_wire)
+            reader = Reader(Lines, AnswerLine, OllamaStreamState(), from_wire)
             return deltas(self._http, "/api/chat", body, name, reader, trace=request.trace)
 
         sent = _sent(request)
@@ -209,7 +211,7 @@ class Ollama:
             self._models[name] = model_of(shown)
         return self._models[name]
 
-    def _encode(self, message: Message, pictures: Pictures) -> Iterator[Piece]:
+    def _encode(self, message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
         made = map(sendable.as_made, message.calls)
         self._names.update((call.id, call.name) for call in made)
         return message_to_wire(message, pictures, names=self._names)
@@ -267,8 +269,8 @@ class _Message(Struct, frozen=True):
     tool_calls: list[_Call] | None = None
 
 
-def _piece(message: dict[str, Any]) -> Piece:
-    return Piece(msgspec.json.encode(message))
+def _piece(message: dict[str, Any]) -> EncodedPiece:
+    return EncodedPiece(msgspec.json.encode(message))
 
 
 def _called(index: int, call: _Call) -> CallDelta:

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.provider import sendable
-from refold.provider.chat_chunks import Chunk, Reading, ending, from_wire
+from refold.provider.chat_chunks import ChatStreamState, Chunk, ending, from_wire
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoded import Piece
+from refold.provider.encoded import EncodedPiece
 from refold.provider.followed import Followed
 from refold.provider.foreword import REFUSED as NO_SYSTEM
 from refold.provider.foreword import Foreword
@@ -79,7 +79,7 @@ def message_to_wire(
     *,
     quirks: Quirks = PLAIN,
     kept: bool = True,
-) -> Iterator[Piece]:
+) -> Iterator[EncodedPiece]:
     """A message as one or, where it holds results, as one for each of them.
 
     `kept`: with the reasoning that only its own server can read.
@@ -122,7 +122,7 @@ class OpenAIChat:
             messages = encoder.join(talk, request.pictures)
             body = to_wire(asked, messages, quirks, without)
             splitter = Events if quirks.stream else Whole
-            start = Reading(keeping=quirks.details)
+            start = ChatStreamState(keeping=quirks.details)
             reader = Reader(splitter, Chunk, start, from_wire, ending, over=b"[DONE]")
             return deltas(
                 self._http, "/chat/completions", body, model, reader, trace=request.trace
@@ -170,7 +170,9 @@ def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
     return sendable.schema(request) and (quirks.schema_beside_tools or not calls)
 
 
-def _results(message: Message, pictures: Pictures, quirks: Quirks) -> Iterator[Piece]:
+def _results(
+    message: Message, pictures: Pictures, quirks: Quirks
+) -> Iterator[EncodedPiece]:
     """A result holds nothing but text. What one shows, a person says after them all."""
     name = _short if quirks.short_ids else str
     shown: list[Seen] = []
@@ -187,7 +189,9 @@ def _results(message: Message, pictures: Pictures, quirks: Quirks) -> Iterator[P
         yield _piece({"role": "user", "content": [*map(_shown, shown)]})
 
 
-def _answered(message: Message, said: str, quirks: Quirks, kept: bool) -> Iterator[Piece]:
+def _answered(
+    message: Message, said: str, quirks: Quirks, kept: bool
+) -> Iterator[EncodedPiece]:
     name = _short if quirks.short_ids else str
     # Our own ids: theirs may be missing, come twice, or be another wire's.
     calls: list[dict[str, Any]] = [
@@ -259,5 +263,5 @@ def _details(message: Message, quirks: Quirks) -> list[Raw]:
     return found
 
 
-def _piece(message: dict[str, Any]) -> Piece:
-    return Piece(msgspec.json.encode(message))
+def _piece(message: dict[str, Any]) -> EncodedPiece:
+    return EncodedPiece(msgspec.json.encode(message))

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from refold.provider.known import Known, Step, by_name, seller
+from refold.provider.known import KnownModel, PriceTier, by_name, seller
 from refold.provider.override import Override
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
@@ -33,10 +33,10 @@ NO_OVERRIDES: Overrides = {}
 class Rates(Struct, frozen=True):
     """The prices of a model at some moment. The first step is from the first token on."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PriceTier, ...]
 
     @property
-    def first(self) -> Step:
+    def first(self) -> PriceTier:
         return self.steps[0]
 
     def cost(self, usage: Usage) -> float:
@@ -55,7 +55,7 @@ class Rates(Struct, frozen=True):
         return dollars / 1_000_000
 
 
-FREE = Rates((Step(0, 0.0, 0.0),))
+FREE = Rates((PriceTier(0, 0.0, 0.0),))
 
 
 def rates(
@@ -64,7 +64,7 @@ def rates(
     overrides: Overrides = NO_OVERRIDES,
     *,
     here: bool = False,
-    told: tuple[Step, ...] = (),
+    told: tuple[PriceTier, ...] = (),
     now: float | None = None,
 ) -> Rates | None:
     """A model's prices at a moment, seconds since 1970; None: not known.
@@ -96,7 +96,7 @@ def sold_by(provider: str) -> str:
     return {"openai-chat": "openai"}.get(provider, provider)
 
 
-def find(provider: str, model: str) -> Known | None:
+def find(provider: str, model: str) -> KnownModel | None:
     """The model of the list that this name means: itself, or one dated otherwise."""
     name = model.lower().removeprefix("models/")
     own = sold_by(provider)
@@ -122,7 +122,7 @@ def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _listed(provider: str, model: str, now: float) -> tuple[Step, ...]:
+def _listed(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
     known = find(provider, model)
     if known is None:
         return ()
@@ -131,7 +131,7 @@ def _listed(provider: str, model: str, now: float) -> tuple[Step, ...]:
     return known.steps(date, clock)
 
 
-def _changed(own: Override, before: Step | None) -> Step | None:
+def _changed(own: Override, before: PriceTier | None) -> PriceTier | None:
     """The prices that follow; None while input or output is not known."""
     read = _set(own.input, before and before.input)
     output = _set(own.output, before and before.output)
@@ -139,7 +139,9 @@ def _changed(own: Override, before: Step | None) -> Step | None:
         return None
     kept = before if own.input is None else None
     cached = _set(own.cached, kept and kept.cached)
-    return Step(0, read, output, cached, _set(own.cache_write, kept and kept.cache_write))
+    return PriceTier(
+        0, read, output, cached, _set(own.cache_write, kept and kept.cache_write)
+    )
 
 
 def _set(own: float | None, before: float | None) -> float | None:

@@ -18,11 +18,17 @@ from msgspec import Raw
 from refold.provider import sendable
 from refold.provider.conceding import Concessions
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoded import Piece
+from refold.provider.encoded import EncodedPiece
 from refold.provider.http import Http
 from refold.provider.pictured import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
-from refold.provider.responses_events import TYPES, WIRE, Event, Reading, from_wire
+from refold.provider.responses_events import (
+    TYPES,
+    WIRE,
+    Event,
+    ResponsesStreamState,
+    from_wire,
+)
 from refold.provider.sse import Events
 from refold.provider.stream import Reader, deltas
 from refold.values.clean import clean
@@ -76,7 +82,7 @@ def to_wire(
 
 def message_to_wire(
     message: Message, pictures: Pictures = NO_PICTURES, *, keeping: str = WIRE
-) -> Iterator[Piece]:
+) -> Iterator[EncodedPiece]:
     """A message as items.
 
     `keeping`: the name under which reasoning that goes back is kept; "": none does.
@@ -88,7 +94,7 @@ def message_to_wire(
     else:
         items = [*_told(message, pictures)]
     for item in items:
-        yield Piece(msgspec.json.encode(item))
+        yield EncodedPiece(msgspec.json.encode(item))
 
 
 class OpenAIResponses:
@@ -110,7 +116,7 @@ class OpenAIResponses:
             encoder = self._encoded.of(keeping, shown="pictures" not in without)
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
-            start = Reading(keeping=self._keeping)
+            start = ResponsesStreamState(keeping=self._keeping)
             reader = Reader(Events, Event, start, from_wire, types=TYPES)
             return deltas(
                 self._http, "/responses", body, model, reader, trace=request.trace

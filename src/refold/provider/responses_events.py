@@ -37,7 +37,7 @@ class Event(Struct, frozen=True):
     error: Any = None
 
 
-class Reading(Struct, frozen=True):
+class ResponsesStreamState(Struct, frozen=True):
     """What must be known of an answer's beginning to understand the rest."""
 
     calls: "tuple[_Known, ...]" = ()
@@ -48,8 +48,8 @@ class Reading(Struct, frozen=True):
 
 
 def from_wire(
-    reading: Reading, event: Event
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: ResponsesStreamState, event: Event
+) -> tuple[ResponsesStreamState, tuple[Delta | Trouble, ...]]:
     """What an event says, and how to read on. Unknown ones say nothing."""
     match event.type:
         case "response.output_text.delta":
@@ -119,7 +119,9 @@ _STATUS_OF = {
 }
 
 
-def _turned(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+def _turned(
+    reading: ResponsesStreamState, event: Event
+) -> tuple[ResponsesStreamState, tuple[Delta | Trouble, ...]]:
     """Items begin and end, and so does the answer."""
     match event.type:
         case "response.output_item.added":
@@ -136,11 +138,13 @@ def _turned(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta | Trou
             return reading, ()
 
 
-def _fed(reading: Reading) -> Reading:
+def _fed(reading: ResponsesStreamState) -> ResponsesStreamState:
     return reading if reading.fed else replace(reading, heard=True, fed=True)
 
 
-def _opened(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta, ...]]:
+def _opened(
+    reading: ResponsesStreamState, event: Event
+) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     match event.item:
         case {"type": "function_call", **item}:
             known = _Known(event.output_index, str(item.get("id") or item.get("call_id")))
@@ -155,8 +159,8 @@ def _opened(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta, ...]]
 
 
 def _argued(
-    reading: Reading, event: Event, piece: str | None
-) -> tuple[Reading, tuple[Delta, ...]]:
+    reading: ResponsesStreamState, event: Event, piece: str | None
+) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     ours = _place(reading, event.output_index, event.item_id)
     if ours is None or not piece:
         return reading, ()
@@ -167,7 +171,9 @@ def _argued(
     return reading, (CallDelta(ours, piece),)
 
 
-def _closed(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta, ...]]:
+def _closed(
+    reading: ResponsesStreamState, event: Event
+) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     """The whole of an item: what of it has not come in pieces is told now."""
     fed, reading = reading.fed, replace(reading, heard=True, fed=False)
     match event.item:
@@ -199,8 +205,8 @@ def _closed(reading: Reading, event: Event) -> tuple[Reading, tuple[Delta, ...]]
 
 
 def _finished(
-    reading: Reading, ended: _Response, kind: str
-) -> tuple[Reading, tuple[Delta | Trouble, ...]]:
+    reading: ResponsesStreamState, ended: _Response, kind: str
+) -> tuple[ResponsesStreamState, tuple[Delta | Trouble, ...]]:
     found: list[Delta | Trouble] = []
     if not reading.heard:  # some servers stream nothing but the end
         for index, item in enumerate(ended.output or ()):
@@ -223,7 +229,9 @@ def _finished(
     return reading, (*found, done)
 
 
-def _place(reading: Reading, theirs: int | None, item: str | None) -> int | None:
+def _place(
+    reading: ResponsesStreamState, theirs: int | None, item: str | None
+) -> int | None:
     """Which of our calls is meant: by its place, or by its id where there is none."""
     for ours, known in enumerate(reading.calls):
         if known.theirs == theirs if theirs is not None else known.item == item:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.errors import ProviderError, Unreachable
 from refold.provider.failures import Peer, Trouble, no_stream, quoted, troubled
-from refold.provider.http import Answer, Http
+from refold.provider.http import Http, HttpResponse
 from refold.provider.port import (
     CallDelta,
     Came,
@@ -195,7 +195,7 @@ def _odd(
         ) from error
 
 
-def _cut_off(peer: Peer, answer: Answer, *, nothing_came: bool) -> ProviderError:
+def _cut_off(peer: Peer, answer: HttpResponse, *, nothing_came: bool) -> ProviderError:
     kind = answer.reply.headers.get("content-type", "")
     if nothing_came and "json" in kind and answer.reply.body:
         return no_stream(peer, answer.reply)

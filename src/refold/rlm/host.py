@@ -21,7 +21,7 @@ from refold.rlm.below import Beginning, Below
 from refold.rlm.inside.signatures import PRIMITIVES
 from refold.rlm.leaves import LeafFailed, Leaves
 from refold.rlm.port import Found, HostFailed
-from refold.rlm.question import Question, as_text, question, replaced, shape_of
+from refold.rlm.question import ModelQuestion, as_text, question, replaced, shape_of
 from refold.rlm.within import Journal, Within
 from refold.tools.python import NAME
 from refold.tools.task import NAME as TASK
@@ -101,7 +101,7 @@ class HostSide:
         items = self._items("map_lm", inputs)
         first = question(None, query, None)
         shape = None if schema is None else shape_of(schema)
-        asked = [Question(as_text(item), first.query) for item in items]
+        asked = [ModelQuestion(as_text(item), first.query) for item in items]
         if shape is not None:
             asked = [replaced(each, shape) for each in asked]
         found = await self._means.leaves.ask_all(asked, self._within)
@@ -217,13 +217,13 @@ def _check(name: str, arguments: Mapping[str, object]) -> None:
             raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
 
 
-def _slot(answer: str | LeafFailed, asked: Question) -> object:
+def _slot(answer: str | LeafFailed, asked: ModelQuestion) -> object:
     return (
         {FAILED: str(answer)} if isinstance(answer, LeafFailed) else _value(answer, asked)
     )
 
 
-def _value(answer: str, asked: Question) -> object:
+def _value(answer: str, asked: ModelQuestion) -> object:
     return answer if asked.shape is None else value_in(answer)
 
 

@@ -24,10 +24,10 @@ from refold.provider.port import Request
 from refold.rlm.joined import Joined
 from refold.rlm.memo import Memo
 from refold.rlm.port import HostFailed
-from refold.rlm.question import Question, Wrong, request
+from refold.rlm.question import ModelQuestion, Wrong, request
 from refold.rlm.rate import Rate
 from refold.rlm.under_way import Call, UnderWay
-from refold.rlm.within import Journal, Told, Within
+from refold.rlm.within import Journal, ModelReply, Within
 from refold.values.usage import Usage
 
 _INLINE = 4_096  # characters of an answer; a longer one is a blob
@@ -46,7 +46,7 @@ class LeafFailed(HostFailed):
 class _Asking(Struct, frozen=True):
     """A question, and which one it is of all that this call asks."""
 
-    question: Question
+    question: ModelQuestion
     key: str
     n: int
     within: Within
@@ -69,7 +69,7 @@ class Leaves:
         self._under_way = UnderWay()
         self._same = dict[str, anyio.Lock]()  # equal questions wait for the first, then
 
-    async def ask(self, question: Question, within: Within) -> str:
+    async def ask(self, question: ModelQuestion, within: Within) -> str:
         """What a model answers. Raises `LeafFailed`."""
         (found,) = await self.ask_all([question], within)
         if isinstance(found, LeafFailed):
@@ -77,7 +77,7 @@ class Leaves:
         return found
 
     async def ask_all(
-        self, questions: Sequence[Question], within: Within
+        self, questions: Sequence[ModelQuestion], within: Within
     ) -> list[str | LeafFailed]:
         """What a model answers to each, in their order; those that failed once more."""
         asking: list[_Asking] = []
@@ -201,7 +201,7 @@ class Leaves:
         if failed and not problem:
             raise LeafFailed(failed)
         if self._memo is not None and not failed:
-            told = Told(settled.text, settled.whole)
+            told = ModelReply(settled.text, settled.whole)
             await self._memo.put(aide.model, asking.key, told)
         return text
 
@@ -235,7 +235,7 @@ def _reserved(
     )
 
 
-def _check_size(question: Question, aide: Mind) -> None:
+def _check_size(question: ModelQuestion, aide: Mind) -> None:
     """A text that cannot fit is not sent. Raises `LeafFailed`."""
     if aide.window and question.least_tokens > aide.window:
         raise LeafFailed(

@@ -11,7 +11,7 @@ import anyio
 
 from refold.engine.within import key_of
 from refold.place.private import write
-from refold.rlm.within import Journal, Told, answered
+from refold.rlm.within import Journal, ModelReply, answered
 
 Kind: TypeAlias = Literal["off", "session", "project"]
 
@@ -19,8 +19,8 @@ Kind: TypeAlias = Literal["off", "session", "project"]
 class Memo(Protocol):
     """`model` is as provider/model; `key` that of a question."""
 
-    async def get(self, model: str, key: str) -> Told | None: ...
-    async def put(self, model: str, key: str, answer: Told) -> None: ...
+    async def get(self, model: str, key: str) -> ModelReply | None: ...
+    async def put(self, model: str, key: str, answer: ModelReply) -> None: ...
 
 
 class SessionMemo:
@@ -28,19 +28,19 @@ class SessionMemo:
 
     def __init__(self, record: Journal) -> None:
         self._record = record
-        self._known = dict[tuple[str, str], Told]()
+        self._known = dict[tuple[str, str], ModelReply]()
         self._reading, self._read = anyio.Lock(), False
 
-    async def get(self, model: str, key: str) -> Told | None:
+    async def get(self, model: str, key: str) -> ModelReply | None:
         async with self._reading:
             if not self._read:
                 for asked, told in answered(await self._record.entries()):
-                    known = Told(told.text, told.whole)
+                    known = ModelReply(told.text, told.whole)
                     self._known.setdefault((asked.model, asked.key), known)
                 self._read = True
         return self._known.get((model, key))
 
-    async def put(self, model: str, key: str, answer: Told) -> None:
+    async def put(self, model: str, key: str, answer: ModelReply) -> None:
         self._known[model, key] = answer
 
 
@@ -50,14 +50,16 @@ class ProjectMemo:
     def __init__(self, directory: Path, record: Journal) -> None:
         self._directory, self._record = directory, record
 
-    async def get(self, model: str, key: str) -> Told | None:
+    async def get(self, model: str, key: str) -> ModelReply | None:
         path = self._path(model, key)
         try:
-            return Told(await anyio.to_thread.run_sync(lambda: path.read_text("utf-8")))
+            return ModelReply(
+                await anyio.to_thread.run_sync(lambda: path.read_text("utf-8"))
+            )
         except (OSError, UnicodeDecodeError):
             return None
 
-    async def put(self, model: str, key: str, answer: Told) -> None:
+    async def put(self, model: str, key: str, answer: ModelReply) -> None:
         path, text = self._path(model, key), await answer.read(self._record)
         await anyio.to_thread.run_sync(_write, path, text)
 

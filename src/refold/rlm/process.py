@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from refold.errors import ToolFailed
 from refold.place.limits import Limits
-from refold.place.port import Commands, Finished, Given
+from refold.place.port import CommandExtras, Commands, Finished
 from refold.rlm.frames import Closed, Frames, FromWorker, Ready, framed
 from refold.rlm.port import WorkerLost
 from refold.values.confines import Confines
@@ -101,7 +101,7 @@ class Process:
             end.close()
 
     async def _run(self, commands: Commands, cwd: str, memory: int) -> None:
-        given = Given(
+        given = CommandExtras(
             stdin=self._ends[1].fileno(),
             # Code is to get a MemoryError before all of it is ended.
             limits=Limits(processes=_PROCESSES, memory=memory * 5 // 4, glances=_GLANCES),

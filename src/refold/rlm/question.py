@@ -27,7 +27,7 @@ _CLOSES = re.compile(r"<(?=\s*/\s*material\b)", re.IGNORECASE)
 _TOKEN = 4  # characters, at most
 
 
-class Question(Struct, frozen=True):
+class ModelQuestion(Struct, frozen=True):
     """`shape` checks an answer; `schema` is the same as JSON, null where any will do."""
 
     text: str
@@ -60,13 +60,13 @@ class Wrong(Struct, frozen=True):
     problem: str
 
 
-def question(given: object, query: object, schema: object) -> Question:
+def question(given: object, query: object, schema: object) -> ModelQuestion:
     """From what code gave. Raises `BadInput`."""
     if not isinstance(query, str):
         raise BadInput(f"query has to be a text, not {type(query).__name__}")
     if schema is None:
-        return Question(as_text(given), query)
-    return replaced(Question(as_text(given), query), shape_of(schema))
+        return ModelQuestion(as_text(given), query)
+    return replaced(ModelQuestion(as_text(given), query), shape_of(schema))
 
 
 def shape_of(schema: object) -> tuple[Raw, Schema]:
@@ -78,8 +78,8 @@ def shape_of(schema: object) -> tuple[Raw, Schema]:
         raise BadInput(f"schema is no JSON Schema: {error}") from error
 
 
-def replaced(asked: Question, shape: tuple[Raw, Schema]) -> Question:
-    return Question(asked.text, asked.query, *shape)
+def replaced(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion:
+    return ModelQuestion(asked.text, asked.query, *shape)
 
 
 def as_text(given: object) -> str:
@@ -89,7 +89,7 @@ def as_text(given: object) -> str:
     return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
-def request(asked: Question, model: str, wrong: Wrong | None = None) -> Request:
+def request(asked: ModelQuestion, model: str, wrong: Wrong | None = None) -> Request:
     """`model` is as the provider calls it."""
     text = _CLOSES.sub(r"<\\", asked.text)
     material = f"<material>\n{text}\n</material>\n\n" if text else ""

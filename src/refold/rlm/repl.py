@@ -38,7 +38,7 @@ MISNAMED = "The Python worker gave a part of its variables a wrong name."
 REFUSED = "FINAL was refused, its value does not match the schema: {problem}"
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class ReplLimits(Struct, frozen=True, kw_only=True):
     """What a session's Python is bounded by, begins with and may reach.
 
     `rate` is shared with all who ask the same models. `memo` None: nothing is remembered.
@@ -59,7 +59,7 @@ class Repl:
     """Implements the port `tools.python.Repl`. It runs only while the keeper is `beside`."""
 
     def __init__(
-        self, record: Journal, world: Callable[[], World], keeper: Keeper, given: Given
+        self, record: Journal, world: Callable[[], World], keeper: Keeper, given: ReplLimits
     ) -> None:
         self._record, self._world, self._given = record, world, given
         leash, self._keeper = given.leash, keeper

@@ -25,7 +25,7 @@ class Journal(Record, Protocol):
         ...
 
 
-class Told(Struct, frozen=True):
+class ModelReply(Struct, frozen=True):
     """What a model answered, or the blob that holds it."""
 
     text: str
@@ -53,7 +53,7 @@ class Within:
         self,
         call_id: str,
         talk: Talk,
-        answers: Mapping[tuple[str, int], Told] = NOTHING,
+        answers: Mapping[tuple[str, int], ModelReply] = NOTHING,
         made: Mapping[tuple[str, int], Made] = NOTHING,
     ) -> None:
         self.call_id, self.before, self.parts = call_id, talk.variables, talk.parts
@@ -66,7 +66,7 @@ class Within:
         self._many[key] += 1
         return self._many[key] - 1
 
-    def answer(self, key: str, n: int) -> Told | None:
+    def answer(self, key: str, n: int) -> ModelReply | None:
         """What a model said to that before a crash."""
         return self._answers.get((key, n))
 
@@ -90,7 +90,7 @@ async def within(call_id: str, record: Journal) -> Within:
     began = fold(entry for entry in entries if entry.seq <= found.started)
     since = (entry for entry in entries if entry.seq > found.started)
     answers = {
-        (asked.key, asked.n): Told(told.text, told.whole)
+        (asked.key, asked.n): ModelReply(told.text, told.whole)
         for asked, told in answered(since)
         if asked.call_id == call_id
     }

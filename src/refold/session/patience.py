@@ -13,7 +13,7 @@ from refold.session.inbox import Inbox
 LATE = "nobody answered within {seconds:g} s"
 
 
-class Patience:
+class QuestionTimeout:
     """One a session; `seconds` None: for ever."""
 
     def __init__(self, inbox: Inbox, seconds: float | None) -> None:

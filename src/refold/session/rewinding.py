@@ -17,7 +17,7 @@ from refold.journal.saved import Checkpoint, Point
 from refold.place.port import Snapshots, Taken, Trees
 from refold.session.session import Session
 from refold.views.escape import on_one_line
-from refold.views.rewind import Plan, Preview, Report, Step, What
+from refold.views.rewind import Plan, Preview, RewindPoint, RewindReport, What
 
 _NAMED = 10  # files that a sentence names
 
@@ -51,7 +51,7 @@ async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> Pre
 
 async def rewind(
     session: Session, snapshots: Snapshots, seq: int, what: What, *, force: bool = False
-) -> Report:
+) -> RewindReport:
     """Go back. Raises `BadInput`, with nothing done, where that would lose anything.
 
     Files that somebody else changed since are such a loss; with `force` they are taken
@@ -72,7 +72,7 @@ async def rewind(
     return await _with_files(session, snapshots, found, now)
 
 
-def steps(view: View, snapshots: Snapshots | None) -> tuple[Step, ...]:
+def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
     """The points of a session, oldest first. Waits for a disk: call it from a thread."""
     gone = _taken_back(view.saved.points)
     marked = [each for each in view.saved.points if view.marked(each.seq)]
@@ -84,7 +84,7 @@ def steps(view: View, snapshots: Snapshots | None) -> tuple[Step, ...]:
         return ()
     after = [view.saved.at(each.seq) for each in points[1:]] + [view.saved.newest]
     return tuple(
-        Step(point, _count(view, snapshots, point, then), point.seq not in gone)
+        RewindPoint(point, _count(view, snapshots, point, then), point.seq not in gone)
         for point, then in zip(points, after, strict=True)
     )
 
@@ -116,20 +116,20 @@ def _drift(view: View, snapshots: Snapshots, now: Trees) -> set[str]:
     return {change.path for change in snapshots.changes(view.saved.trees, now)}
 
 
-async def _talk_alone(session: Session, found: Preview) -> Report:
+async def _talk_alone(session: Session, found: Preview) -> RewindReport:
     if not found.plan.mark:
-        return Report(found)
+        return RewindReport(found)
     mark = found.plan.mark
     if not await session.record.weigh(
         lambda view: _if_idle(view, Rewound(mark)), kept=True, by="person"
     ):
         raise BadInput("a turn of this session began meanwhile: end it, then go back")
-    return Report(found, undo=session.view.seq)
+    return RewindReport(found, undo=session.view.seq)
 
 
 async def _with_files(
     session: Session, snapshots: Snapshots, found: Preview, now: Taken
-) -> Report:
+) -> RewindReport:
     checkpoint, mark = found.plan.checkpoint, found.plan.mark
     assert checkpoint is not None  # there are changes
     record = session.record
@@ -154,7 +154,7 @@ async def _with_files(
             await record(Checkpointed(after.trees, after.left_out), by="place")
         except ToolFailed as error:
             snapshots.failed(str(error))
-    return Report(found, files, undo)
+    return RewindReport(found, files, undo)
 
 
 def _if_idle(view: View, event: Event) -> Sequence[Event]:

@@ -35,7 +35,7 @@ from refold.journal.fold import View
 from refold.journal.talk import WISHING
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
-from refold.session.patience import Patience
+from refold.session.patience import QuestionTimeout
 from refold.session.recorder import Recorder
 from refold.values.control import Shorter
 from refold.values.given import NOTHING, Given
@@ -62,7 +62,7 @@ class Session:
 
     def __init__(self, record: Recorder, outfit: Outfit, manners: Manners = PLAIN) -> None:
         self.record, self.inbox = record, Inbox(record, mode=manners.mode)
-        self.patience = Patience(self.inbox, manners.question)
+        self.patience = QuestionTimeout(self.inbox, manners.question)
         self._outfit = outfit
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()

@@ -13,7 +13,7 @@ from refold.permissions.facts import Facts
 from refold.permissions.protected import protected
 from refold.place.files import DiskFiles
 from refold.place.names import escaped
-from refold.place.port import Item, Real
+from refold.place.port import DirectoryEntry, Real
 from refold.skills.discovery import FILE, LARGEST, found
 from refold.skills.folders import content_of
 from refold.skills.front_matter import BadFrontMatter, split
@@ -22,13 +22,13 @@ from refold.skills.places import (
     AGENT0,
     COMMANDS,
     TEMPLATES,
-    Around,
+    SkillScope,
     in_project,
     of_project,
     of_skills,
     project_files,
 )
-from refold.skills.skill import Found, Skill
+from refold.skills.skill import Skill, SkillScan
 from refold.values.below import below
 from refold.values.unseen import seen
 
@@ -41,9 +41,9 @@ _UNSEEN = ("__pycache__", "node_modules")
 class Catalogue:
     """`around` says where to look. Methods look at the disk: call them from a thread."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: SkillScope) -> None:
         self._around = around
-        self._found: Found | None = None
+        self._found: SkillScan | None = None
         self._unread: Callable[[Real], str] = _nothing
 
     def heeding(self, unread: Callable[[Real], str]) -> "Catalogue":
@@ -53,12 +53,12 @@ class Catalogue:
         return other
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SkillScan:
         if self._found is None:
             self._found = self.now()
         return self._found
 
-    def now(self) -> Found:
+    def now(self) -> SkillScan:
         """As it is now; what is told at the start of each request stays as it was."""
         return found(of_skills(self._around))
 
@@ -158,7 +158,7 @@ def _nothing(real: Real) -> str:
     return ""
 
 
-def unheeded(around: Around) -> tuple[str, ...]:
+def unheeded(around: SkillScope) -> tuple[str, ...]:
     """What of skills, templates and commands lies in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
     there = (
@@ -173,7 +173,7 @@ def unheeded(around: Around) -> tuple[str, ...]:
     )
 
 
-def _unheeded(around: Around) -> Iterator[str]:
+def _unheeded(around: SkillScope) -> Iterator[str]:
     if names := unheeded(around):
         yield (
             f"{' and '.join(names)}: this folder is not trusted, so these skills do not "
@@ -224,7 +224,7 @@ def _files(skill: Skill) -> Iterator[str]:
                     return
 
 
-def _hidden(item: Item) -> bool:
+def _hidden(item: DirectoryEntry) -> bool:
     return item.name[:1] == "." or item.name in _UNSEEN
 
 

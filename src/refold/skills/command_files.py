@@ -20,7 +20,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.skills.folders import content_of, listed
-from refold.skills.places import Place
+from refold.skills.places import SkillFolder
 from refold.values.unseen import seen
 
 LARGEST = 256 * 1024  # bytes
@@ -43,7 +43,7 @@ class CommandFile(Struct, frozen=True):
     bound: str = ""
 
 
-class Written(Struct, frozen=True):
+class CommandText(Struct, frozen=True):
     """What stands in it. `usage` says what may follow its name."""
 
     text: str
@@ -52,7 +52,7 @@ class Written(Struct, frozen=True):
 
 
 def command_files(
-    places: Iterable[Place],
+    places: Iterable[SkillFolder],
 ) -> tuple[tuple[CommandFile, ...], tuple[str, ...]]:
     """All there are, those that win first, and sentences about what does not count."""
     taken, problems = dict[str, CommandFile](), list[str]()
@@ -68,7 +68,7 @@ def command_files(
     return tuple(taken.values()), tuple(problems)
 
 
-def read(file: CommandFile) -> Written:
+def read(file: CommandFile) -> CommandText:
     """As it stands there now. Raises `ToolFailed`."""
     try:
         text = content_of(file.path, file.bound, LARGEST).decode("utf-8-sig")
@@ -85,10 +85,12 @@ def read(file: CommandFile) -> Written:
     if not body:
         raise ToolFailed(f"{escaped(file.where)} has no text")
     first = next(line.strip("# \t") for line in body.splitlines() if line.strip())
-    return Written(body, keys.get("description") or first, keys.get("argument-hint", ""))
+    return CommandText(
+        body, keys.get("description") or first, keys.get("argument-hint", "")
+    )
 
 
-def said(written: Written, words: str) -> str:
+def said(written: CommandText, words: str) -> str:
     """Its text with the words in their places, or behind it where it has none.
 
     What is filled in is not looked at again.
@@ -105,11 +107,11 @@ def said(written: Written, words: str) -> str:
     return f"{text}\n\n{words.strip()}" if words.strip() and not places else text
 
 
-def _in(place: Place, problems: list[str], folder: str = "") -> Iterator[CommandFile]:
+def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[CommandFile]:
     """Those in a folder, and in the folders in that: these are called `folder:name`."""
     real, many = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
-    here = Place(place.path, called, place.whose, place.bound)
+    here = SkillFolder(place.path, called, place.whose, place.bound)
     for each in listed(real, here, "commands", problems):
         stem, suffix = os.path.splitext(each.name)
         path, where = os.path.join(real, each.name), f"{called}/{each.name}"

@@ -15,8 +15,8 @@ from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.skills.folders import content_of, listed
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
-from refold.skills.places import Place
-from refold.skills.skill import Found, Skill
+from refold.skills.places import SkillFolder
+from refold.skills.skill import Skill, SkillScan
 from refold.values.below import below
 from refold.values.unseen import seen
 
@@ -36,7 +36,7 @@ class _Read(Struct, frozen=True):
     content: bytes
 
 
-def found(places: Iterable[Place]) -> Found:
+def found(places: Iterable[SkillFolder]) -> SkillScan:
     """All skills, those that win first, and what has to be said of the others."""
     taken = dict[str, _Read]()
     problems, notes = list[str](), list[str]()
@@ -55,10 +55,10 @@ def found(places: Iterable[Place]) -> Found:
                 # Somebody put theirs in place of ours: they know.
                 wanted = place.whose == "shipped" and winner.whose == "yours"
                 (notes if wanted else problems).append(said)
-    return Found(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
+    return SkillScan(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
 
 
-def _in(place: Place, problems: list[str], seen: set[str]) -> Iterator[_Read]:
+def _in(place: SkillFolder, problems: list[str], seen: set[str]) -> Iterator[_Read]:
     """`seen` are the real folders that were looked at: two places may be one."""
     real = os.path.realpath(place.path)
     if real in seen:
@@ -79,7 +79,7 @@ def _in(place: Place, problems: list[str], seen: set[str]) -> Iterator[_Read]:
                 yield read
 
 
-def _names(real: str, place: Place, problems: list[str]) -> list[str]:
+def _names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
     """The names in a place that may be skills, sorted."""
     names = [
         each.name
@@ -94,7 +94,7 @@ def _names(real: str, place: Place, problems: list[str]) -> list[str]:
     return names[:MOST]
 
 
-def _skill(folder: str, name: str, place: Place) -> _Read | None:
+def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
     if place.bound and not below(folder, place.bound):
         raise _Wrong(f"it is a link that leads out, to {escaped(folder)}")
     try:

@@ -12,14 +12,14 @@ from refold.place.beneath import by_walking
 from refold.place.files import DiskFiles
 from refold.place.names import escaped
 from refold.place.port import Real
-from refold.skills.places import Place
+from refold.skills.places import SkillFolder
 from refold.values.below import below
 
 _MOST = 2_000  # names that are looked at in one folder
 
 
 def listed(
-    real: str, place: Place, what: str, problems: list[str]
+    real: str, place: SkillFolder, what: str, problems: list[str]
 ) -> list[os.DirEntry[str]]:
     """What lies there and is not hidden, by name. `real` is the path of the place, resolved.
 

@@ -22,7 +22,7 @@ _SHIPPED = os.path.join(os.path.dirname(__file__), "shipped")
 _SHIPPED_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates.md")
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class SkillScope(Struct, frozen=True, kw_only=True):
     """What skills are looked for around. All paths are absolute, links followed.
 
     `repository` is the root of the repository that `directory` lies in, or the same.
@@ -37,7 +37,7 @@ class Around(Struct, frozen=True, kw_only=True):
     trusted: str
 
 
-class Place(Struct, frozen=True):
+class SkillFolder(Struct, frozen=True):
     """A folder of skills, or a file of templates. `bound`: links may not lead out of it."""
 
     path: str
@@ -51,67 +51,67 @@ def shipped() -> str:
     return _SHIPPED
 
 
-def of_project(around: Around) -> tuple[Place, ...]:
+def of_project(around: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of skills in the workspace, the nearest first, trusted or not."""
     return in_project(around, _IN_A_PROJECT)
 
 
-def in_project(around: Around, names: Iterable[str]) -> tuple[Place, ...]:
+def in_project(around: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
     """Folders of these names in the workspace, the nearest first, trusted or not."""
     kinds = tuple(names)
     return tuple(_in_project(top, name, around) for top in _tops(around) for name in kinds)
 
 
-def own(around: Around, name: str) -> Place:
+def own(around: SkillScope, name: str) -> SkillFolder:
     """The folder of this name among the person's settings."""
     path = os.path.join(around.config, name)
-    return Place(path, _short(path, around.home), "yours")
+    return SkillFolder(path, _short(path, around.home), "yours")
 
 
-def of_skills(around: Around) -> tuple[Place, ...]:
+def of_skills(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of skills that counts. The first that has a name wins."""
     return (
         *counting(of_project(around), around),
         own(around, "skills"),
-        *(Place(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
-        Place(_SHIPPED, "refold", "shipped"),
+        *(SkillFolder(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
+        SkillFolder(_SHIPPED, "refold", "shipped"),
     )
 
 
-def project_files(around: Around, *names: str) -> tuple[Place, ...]:
+def project_files(around: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
     """The files of templates in the workspace, the nearest first, trusted or not."""
     return tuple(_in_project(top, name, around) for name in names for top in _tops(around))
 
 
-def of_templates(around: Around) -> tuple[Place, ...]:
+def of_templates(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every file of templates that counts. The first that has a name wins."""
     agent0 = os.path.join(around.home, ".config/agent0/skills.md")
     return (
         *counting(project_files(around, TEMPLATES), around),
         own(around, "skills.md"),
         *counting(project_files(around, AGENT0), around),
-        Place(agent0, _short(agent0, around.home), "yours"),
-        Place(_SHIPPED_TEMPLATES, "refold", "shipped"),
+        SkillFolder(agent0, _short(agent0, around.home), "yours"),
+        SkillFolder(_SHIPPED_TEMPLATES, "refold", "shipped"),
     )
 
 
-def of_commands(around: Around) -> tuple[Place, ...]:
+def of_commands(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of commands that counts. The first that has a name wins."""
     at_home = os.path.join(around.home, COMMANDS[1])
     return (
         *counting(in_project(around, COMMANDS), around),
         own(around, "commands"),
-        Place(at_home, f"~/{COMMANDS[1]}", "yours"),
+        SkillFolder(at_home, f"~/{COMMANDS[1]}", "yours"),
     )
 
 
-def counting(places: Iterable[Place], around: Around) -> Iterator[Place]:
+def counting(places: Iterable[SkillFolder], around: SkillScope) -> Iterator[SkillFolder]:
     """Those of `places` that lie in a trusted folder."""
     trusted = around.trusted
     return (each for each in places if trusted and below(each.path, trusted))
 
 
-def _tops(around: Around) -> Iterator[str]:
+def _tops(around: SkillScope) -> Iterator[str]:
     """The folders from the workspace up to the root of its repository."""
     here = around.directory
     yield here
@@ -120,10 +120,10 @@ def _tops(around: Around) -> Iterator[str]:
         yield here
 
 
-def _in_project(top: str, name: str, around: Around) -> Place:
+def _in_project(top: str, name: str, around: SkillScope) -> SkillFolder:
     path = os.path.join(top, name)
     called = os.path.relpath(path, around.directory)
-    return Place(path, called, "project", around.trusted or top)
+    return SkillFolder(path, called, "project", around.trusted or top)
 
 
 def _short(path: str, home: str) -> str:

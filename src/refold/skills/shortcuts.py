@@ -12,7 +12,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.place.names import escaped
 from refold.skills.catalogue import Catalogue
 from refold.skills.command_files import CommandFile, command_files, read, said
-from refold.skills.places import Around, of_commands, of_templates
+from refold.skills.places import SkillScope, of_commands, of_templates
 from refold.skills.skill import Skill
 from refold.skills.templates import Template, filled, given, missing, templates
 
@@ -33,7 +33,7 @@ class Shortcuts:
     """`taken` are the names of the built-in commands, without the slash."""
 
     def __init__(
-        self, catalogue: Catalogue, around: Around, taken: Collection[str]
+        self, catalogue: Catalogue, around: SkillScope, taken: Collection[str]
     ) -> None:
         self._catalogue, self._taken = catalogue, frozenset(taken)
         found, problems = templates(of_templates(around))

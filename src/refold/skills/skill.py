@@ -19,7 +19,7 @@ class Skill(Struct, frozen=True):
     told: bool = True
 
 
-class Found(Struct, frozen=True):
+class SkillScan(Struct, frozen=True):
     """`problems` are sentences for a person: what was not taken, and why."""
 
     skills: tuple[Skill, ...] = ()

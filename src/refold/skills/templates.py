@@ -15,7 +15,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.skills.folders import content_of
-from refold.skills.places import Place
+from refold.skills.places import SkillFolder
 from refold.values.unseen import seen
 
 LARGEST = 256 * 1024  # bytes of a skills.md
@@ -51,7 +51,9 @@ class Template(Struct, frozen=True):
         return next((line.strip() for line in self.text.splitlines() if line.strip()), "")
 
 
-def templates(places: Iterable[Place]) -> tuple[tuple[Template, ...], tuple[str, ...]]:
+def templates(
+    places: Iterable[SkillFolder],
+) -> tuple[tuple[Template, ...], tuple[str, ...]]:
     """All templates, those that win first, and sentences about what does not count."""
     taken, problems = dict[str, Template](), list[str]()
     for place in places:

@@ -20,10 +20,10 @@ from refold.place.files import DiskFiles
 from refold.place.port import (
     LOOKING,
     NOTHING_MORE,
+    CommandExtras,
     Commands,
     Files,
     Finished,
-    Given,
 )
 from refold.tools.contract import Reply, Tool
 from refold.tools.python import Ran
@@ -58,7 +58,7 @@ class ScriptedCommands:
         seconds: float | None,
         confines: Confines = LOOKING,
         on_output: Callable[[str], None] | None = None,
-        given: Given = NOTHING_MORE,
+        given: CommandExtras = NOTHING_MORE,
     ) -> Finished:
         self.heard.append((command, cwd))
         self.confines.append(confines)
@@ -162,7 +162,7 @@ class PythonInMemory:
         return Ran("\n".join(cells), summary=f"{len(cells)} cells")
 
 
-class Place:
+class ToolDirectory:
     """A directory, and what the house supplies to tools that work there.
 
     `known` follows what tools saw and wrote, as a session does; `said` is what
@@ -220,10 +220,10 @@ class Place:
 
 
 @contextmanager
-def temporary_place(commands: Commands | None = None) -> Generator[Place]:
+def temporary_place(commands: Commands | None = None) -> Generator[ToolDirectory]:
     """An empty place, removed afterwards with all that is in it."""
     directory = Path(tempfile.mkdtemp(prefix="place-")).resolve()
     try:
-        yield Place(directory, commands)
+        yield ToolDirectory(directory, commands)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

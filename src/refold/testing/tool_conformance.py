@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.testing.cuts import cut_at_each_wait
-from refold.testing.places import Place
+from refold.testing.places import ToolDirectory
 from refold.tools.contract import Tool
 
 _LONGEST_DESCRIPTION = 1024  # characters; the least that a provider allows
@@ -28,7 +28,7 @@ class ToolCase(Struct):
 
     tool: Tool
     arguments: dict[str, object]
-    place: Place
+    place: ToolDirectory
 
 
 class ToolContract:

@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.place.port import Files, Put, Real
 from refold.tools.contract import Reply, tool
-from refold.tools.diffs import Change, change
+from refold.tools.diffs import DiffText, change
 from refold.tools.hunks import hunked
 from refold.tools.known import changed, current, digest, encoded
 from refold.tools.patches import Section, read_patch
@@ -24,7 +24,7 @@ from refold.tools.texts import check_sendable, written
 from refold.values.shown import Diff
 from refold.values.tools import Effect
 
-_NO_TEXT = Change("@@ the file was no text @@", 0, 0)
+_NO_TEXT = DiffText("@@ the file was no text @@", 0, 0)
 
 
 def named(arguments: Mapping[str, object]) -> tuple[str, ...]:
@@ -112,7 +112,9 @@ class _Asked:
             self.said.append(f"Changed {name} ({made.count}).")
         self.said += [f"In {name} {remark}." for remark in remarks]
 
-    def _move(self, real: Real, to: Real, before: bytes, data: bytes, made: Change) -> None:
+    def _move(
+        self, real: Real, to: Real, before: bytes, data: bytes, made: DiffText
+    ) -> None:
         name, new = self._files.called(real), self._free(to, "nothing is moved over it")
         self._put(Put(to, data, "", like=real))
         self._put(Put(real, None, digest(before)))
@@ -141,9 +143,9 @@ class _Asked:
 
 def _updated(
     before: bytes, section: Section, name: str
-) -> tuple[bytes, Change, tuple[str, ...]]:
+) -> tuple[bytes, DiffText, tuple[str, ...]]:
     if not section.hunks:
-        return before, Change("", 0, 0), ()
+        return before, DiffText("", 0, 0), ()
     was = written(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")

@@ -15,7 +15,7 @@ _WIDEST = 4000  # lines, old and new together, that are compared
 _LONGEST = 20_000  # characters of a diff that is shown
 
 
-class Change(Struct, frozen=True):
+class DiffText(Struct, frozen=True):
     """`text` is the diff as far as it is shown, `plus` and `minus` count all lines."""
 
     text: str
@@ -27,19 +27,21 @@ class Change(Struct, frozen=True):
         return f"+{self.plus:,} -{self.minus:,}"
 
 
-def change(before: str, after: str) -> Change:
+def change(before: str, after: str) -> DiffText:
     """What became of `before`. Line ends are LF in both."""
     old, new = _lines(clean(before)), _lines(clean(after))
     first = _alike(old, new)
     last = _alike(old[first:][::-1], new[first:][::-1])
     gone, come = len(old) - first - last, len(new) - first - last
     if gone + come > _WIDEST and gone and come:
-        return Change(f"@@ {gone:,} lines became {come:,}: too many to show @@", come, gone)
+        return DiffText(
+            f"@@ {gone:,} lines became {come:,}: too many to show @@", come, gone
+        )
     # What is equal on both sides need not be compared, but for the context.
     start, tail = max(0, first - _AROUND), max(0, last - _AROUND)
     rows = list(_rows(old[start : len(old) - tail], new[start : len(new) - tail], start))
     plus = sum(row.startswith("+") for row in rows)
-    return Change(_cut(rows), plus, sum(row.startswith("-") for row in rows))
+    return DiffText(_cut(rows), plus, sum(row.startswith("-") for row in rows))
 
 
 def _lines(text: str) -> list[str]:

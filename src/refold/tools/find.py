@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.place.names import escaped
-from refold.place.port import Commands, Files, Item, Real
+from refold.place.port import Commands, DirectoryEntry, Files, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.globs import matcher
 from refold.values.shown import Note
@@ -101,7 +101,7 @@ def _listed(path: str, files: Files) -> Reply:
     return Reply("\n".join(rows) or f"{name} is empty.", (note,))
 
 
-def _row(item: Item, ignored: bool) -> str:
+def _row(item: DirectoryEntry, ignored: bool) -> str:
     name = escaped(item.name)
     mark = "\tignored" if ignored else ""
     match item.kind:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.tools.matching import not_found
 from refold.tools.patches import Hunk
-from refold.tools.texts import Written
+from refold.tools.texts import EditableText
 from refold.values.unseen import restored
 
 _NAMED = 10  # places in a sentence
@@ -35,7 +35,7 @@ class Hunked(Struct, frozen=True):
     remarks: tuple[str, ...]
 
 
-def hunked(was: Written, hunks: Sequence[Hunk], name: str) -> Hunked:
+def hunked(was: EditableText, hunks: Sequence[Hunk], name: str) -> Hunked:
     """Do all hunks. Raises `ToolFailed` for one whose place is not clear."""
     hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
     bare = bool(was.plain) and not was.plain.endswith("\n")

@@ -10,8 +10,8 @@ from hashlib import sha256
 from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.place.port import Files, Real
-from refold.tools.diffs import Change
-from refold.tools.texts import Written
+from refold.tools.diffs import DiffText
+from refold.tools.texts import EditableText
 from refold.values.shown import Diff
 
 
@@ -36,7 +36,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def encoded(was: Written, text: str, name: str) -> bytes:
+def encoded(was: EditableText, text: str, name: str) -> bytes:
     """`text` as bytes of a file that is written as it `was`, or raise."""
     try:
         return was.encoded(text)
@@ -48,5 +48,5 @@ def encoded(was: Written, text: str, name: str) -> bytes:
         ) from error
 
 
-def changed(real: Real, made: Change, before: bytes, after: bytes) -> Diff:
+def changed(real: Real, made: DiffText, before: bytes, after: bytes) -> Diff:
     return Diff(escaped(real), "changed", made.text, digest(before), digest(after))

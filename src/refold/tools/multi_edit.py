@@ -17,7 +17,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.diffs import change
 from refold.tools.known import changed, current, digest, encoded
 from refold.tools.matching import as_in_file, places
-from refold.tools.texts import Written, check_sendable, written
+from refold.tools.texts import EditableText, check_sendable, written
 from refold.values.tools import Effect
 
 
@@ -68,7 +68,7 @@ def _edit(
     )
 
 
-def _edited(now: Written, edit: Edit, name: str) -> tuple[Written, int]:
+def _edited(now: EditableText, edit: Edit, name: str) -> tuple[EditableText, int]:
     check_sendable(edit.new, "new")
     old, new = as_in_file(edit.old, now.plain), as_in_file(edit.new, now.plain)
     found = places(now.plain, old, new, name, all=edit.all)

@@ -19,7 +19,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.diffs import change
 from refold.tools.json_text import Layout, Span, elements, layout, members
 from refold.tools.known import changed, current, digest, encoded
-from refold.tools.texts import Written, check_sendable, written
+from refold.tools.texts import EditableText, check_sendable, written
 from refold.values.tools import Effect
 
 Kind: TypeAlias = Literal["same", "code", "markdown", "raw"]
@@ -97,7 +97,7 @@ def _edit(path: str, wanted: _Wanted, files: Files, known: Mapping[str, str]) ->
     return Reply(f"{told} ({made.count}).", (changed(real, made, before, data),))
 
 
-def _opened(content: bytes, name: str) -> tuple[Written, _Notebook]:
+def _opened(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
     was = written(content)
     try:
         text = was.plain if was else ""

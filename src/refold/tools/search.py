@@ -46,7 +46,7 @@ class Wanted(Struct, frozen=True):
     context: int = 0
 
 
-class Line(Struct, frozen=True):
+class MatchedLine(Struct, frozen=True):
     path: str
     number: int
     text: str
@@ -104,7 +104,7 @@ def _by_walking(_where: str, wanted: Wanted) -> Sequence[str]:
     return (sys.executable, "-I", "-c", _OURS, path, msgspec.json.encode(wanted).decode())
 
 
-def _found(done: Finished, pattern: str) -> list[Line]:
+def _found(done: Finished, pattern: str) -> list[MatchedLine]:
     """The lines that were printed, by path and number."""
     if done.timed_out:
         raise ToolFailed(
@@ -128,10 +128,10 @@ def _decoded(line: bytes) -> tuple[str, dict[str, Any]] | None:
         return None  # cut in the middle of very long output
 
 
-def _line(kind: str, data: dict[str, Any]) -> Line:
+def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
     text = _said(data["lines"]).rstrip("\r\n")
     path = _text(data["path"]).removeprefix("./")
-    return Line(path, data["line_number"] or 0, text, kind == "match")
+    return MatchedLine(path, data["line_number"] or 0, text, kind == "match")
 
 
 def _text(found: dict[str, str]) -> str:
@@ -146,7 +146,7 @@ def _said(found: dict[str, str]) -> str:
     return text.plain if text else _text(found)
 
 
-def _readable(found: Sequence[Line], where: str, files: Files) -> list[Line]:
+def _readable(found: Sequence[MatchedLine], where: str, files: Files) -> list[MatchedLine]:
     """Without what may not be read, whichever program has read it."""
     paths = {line.path for line in found}
     hidden = {p for p in paths if files.unshown(Real(os.path.join(where, p)))}
@@ -158,7 +158,7 @@ def _called(files: Files, where: str, path: str) -> str:
 
 
 def _reply(
-    found: Sequence[Line], wanted: Wanted, files_only: bool, called: partial[str]
+    found: Sequence[MatchedLine], wanted: Wanted, files_only: bool, called: partial[str]
 ) -> Reply:
     paths = list(dict.fromkeys(line.path for line in found))
     matches = sum(line.match for line in found)
@@ -172,8 +172,8 @@ def _reply(
     return Reply("\n".join((*rows[:_MOST_LINES], f"({about}{more})")), note)
 
 
-def _rows(found: Sequence[Line], called: partial[str]) -> Iterator[str]:
-    before = Line("", 0, "", False)
+def _rows(found: Sequence[MatchedLine], called: partial[str]) -> Iterator[str]:
+    before = MatchedLine("", 0, "", False)
     for line in found:
         if line.path != before.path:
             yield called(line.path)

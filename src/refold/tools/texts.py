@@ -22,7 +22,7 @@ _KNOWN_BY_NAME = {"utf-8": "UTF-8", "latin-1": "Latin-1"}
 _LOOKED_AT = 8192  # bytes in which a NUL means: no text
 
 
-class Written(Struct, frozen=True):
+class EditableText(Struct, frozen=True):
     """The text of a file, line ends as they are, and how it becomes bytes."""
 
     text: str
@@ -85,7 +85,7 @@ class Written(Struct, frozen=True):
         return "".join(joined).removesuffix("\r\n" if ends[len(lines) - 1] else "\n")
 
 
-def written(content: bytes) -> Written | None:
+def written(content: bytes) -> EditableText | None:
     """The text that `content` is, or None: it is no text."""
     for mark, encoding in _MARKS:
         if content.startswith(mark):
@@ -93,13 +93,13 @@ def written(content: bytes) -> Written | None:
     if b"\0" in content[:_LOOKED_AT]:
         return None
     try:
-        return Written(content.decode())
+        return EditableText(content.decode())
     except UnicodeDecodeError:
         text = content.decode(errors="surrogateescape")
         # Good UTF-8 beside bad bytes: a UTF-8 file with damage. Else an older encoding.
         if text.encode(errors="ignore").isascii():
-            return Written(content.decode("latin-1"), "latin-1")
-        return Written(text)
+            return EditableText(content.decode("latin-1"), "latin-1")
+        return EditableText(text)
 
 
 def check_sendable(text: str, name: str) -> None:
@@ -111,12 +111,12 @@ def check_sendable(text: str, name: str) -> None:
         raise ToolFailed(f"{name} holds half a character (\\u{ord(half):04x}).") from error
 
 
-def _exact(content: bytes, encoding: str, mark: bytes) -> Written | None:
+def _exact(content: bytes, encoding: str, mark: bytes) -> EditableText | None:
     try:
         text = content[len(mark) :].decode(encoding, _errors(encoding))
     except UnicodeDecodeError:
         return None
-    found = Written(text, encoding, mark)
+    found = EditableText(text, encoding, mark)
     return found if found.encoded(text) == content else None
 
 

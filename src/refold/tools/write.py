@@ -16,15 +16,15 @@ from refold.errors import ToolFailed
 from refold.place.names import escaped
 from refold.place.port import Files, Real
 from refold.tools.contract import Reply, Seen, tool
-from refold.tools.diffs import Change, change
+from refold.tools.diffs import DiffText, change
 from refold.tools.known import changed, current, digest, encoded
 from refold.tools.matching import as_in_file, places, result
-from refold.tools.texts import Written, check_sendable, written
+from refold.tools.texts import EditableText, check_sendable, written
 from refold.values.shown import Diff, Note
 from refold.values.tools import Effect
 from refold.values.unseen import restored
 
-_NO_TEXT = Change("@@ the file was no text @@", 0, 0)
+_NO_TEXT = DiffText("@@ the file was no text @@", 0, 0)
 
 
 @tool(Effect.CHANGE, path="path")
@@ -91,7 +91,7 @@ def _edit(
     return Reply(result(was.plain, found, name, made.count), (diff,))
 
 
-def _as_before(content: str, was: Written | None) -> bytes:
+def _as_before(content: str, was: EditableText | None) -> bytes:
     """`content` with the line ends and the encoding of the file it replaces."""
     if was is None:
         return content.encode()

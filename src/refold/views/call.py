@@ -8,7 +8,7 @@ from msgspec import Struct
 from refold.journal.tree import Node
 from refold.views.calls import arguments as object_in
 from refold.views.counts import duration
-from refold.views.deeds import Made
+from refold.views.deeds import ToolStep
 from refold.views.escape import on_one_line, visible
 from refold.views.result import arguments
 from refold.views.styled import Line, line
@@ -20,7 +20,7 @@ class CallShown(Struct, frozen=True):
     """`text` is all of its result, also what the model was not shown of it."""
 
     node: Node
-    made: Made
+    made: ToolStep
     outcome: str
     text: str = ""
 
@@ -33,7 +33,7 @@ class CallShown(Struct, frozen=True):
         return made.ended - (made.at if made.started is None else made.started)
 
 
-def call_shown(node: Node, made: Made, blob: Callable[[str], str]) -> CallShown:
+def call_shown(node: Node, made: ToolStep, blob: Callable[[str], str]) -> CallShown:
     """`blob` gives the text of a blob, or says why it cannot."""
     end = made.end
     text = "" if end is None else blob(end.whole) if end.whole else end.text
@@ -96,7 +96,7 @@ def _arguments(found: CallShown) -> Iterator[Line]:
         yield from (line(f"    {row}") for row in rows[1:])
 
 
-def _verdict(made: Made) -> Iterator[Line]:
+def _verdict(made: ToolStep) -> Iterator[Line]:
     judged, answered = made.judged, made.answered
     if judged is None:
         yield line("not judged yet", "dim")

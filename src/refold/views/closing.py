@@ -7,7 +7,7 @@ were not: the model's own words are not asked.
 from collections.abc import Iterator
 
 from refold.journal.fold import View
-from refold.journal.mishaps import Failed
+from refold.journal.mishaps import CommandFailure
 from refold.values.below import near
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
@@ -31,7 +31,7 @@ def closing(view: View) -> list[Line]:
     return [line(warning, "warn") for warning in warnings(view)]
 
 
-def _of_command(failed: Failed) -> str:
+def _of_command(failed: CommandFailure) -> str:
     command = _cut(failed.command)
     if failed.code is None:
         why = f" ({on_one_line(failed.ended)})" if failed.ended else ""

@@ -37,7 +37,7 @@ class Flag(Struct, frozen=True):
     value: Value | None = None
 
 
-class Word(Struct, frozen=True):
+class Positional(Struct, frozen=True):
     """One that stands at its place, without a flag."""
 
     value: Value
@@ -50,7 +50,7 @@ class Command(Struct, frozen=True):
     path: tuple[str, ...]
     about: str
     flags: tuple[Flag, ...] = ()
-    words: tuple[Word, ...] = ()
+    words: tuple[Positional, ...] = ()
     commands: tuple["Command", ...] = ()
 
     @property

@@ -34,7 +34,7 @@ from refold.values.usage import Spent, Usage
 LEAF = "leaf"
 
 
-class Step(Struct, frozen=True):
+class ModelStep(Struct, frozen=True):
     """The model was asked, and what came of it. `number` counts from 1 in its session."""
 
     number: int
@@ -51,7 +51,7 @@ class Step(Struct, frozen=True):
         return f"step-{self.number}"
 
 
-class Made(Struct, frozen=True):
+class ToolStep(Struct, frozen=True):
     """A call of a tool, by the model in its step `step`, or by the code of another call."""
 
     call: ToolCall
@@ -103,7 +103,7 @@ class Birth(Struct, frozen=True):
         return self.born.child
 
 
-Deed: TypeAlias = Step | Made | Aside | Birth
+Deed: TypeAlias = ModelStep | ToolStep | Aside | Birth
 Fate: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
 
 
@@ -116,12 +116,12 @@ class Deeds(Struct, frozen=True):
     last: float = 0.0  # when the newest entry was written
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(each for each in self.every if isinstance(each, Step))
+    def steps(self) -> tuple[ModelStep, ...]:
+        return tuple(each for each in self.every if isinstance(each, ModelStep))
 
     @property
-    def calls(self) -> tuple[Made, ...]:
-        return tuple(each for each in self.every if isinstance(each, Made))
+    def calls(self) -> tuple[ToolStep, ...]:
+        return tuple(each for each in self.every if isinstance(each, ToolStep))
 
     @property
     def leaves(self) -> tuple[Aside, ...]:
@@ -167,9 +167,9 @@ def fate(aside: Aside) -> Fate:
 def spent_by(deed: Deed) -> Spent:
     """Of what it used. A call itself uses nothing; a child tells the sum of its own."""
     match deed:
-        case Step(end=ModelAnswered(usage=usage, cost=cost)):
+        case ModelStep(end=ModelAnswered(usage=usage, cost=cost)):
             return Spent().plus(usage, cost)
-        case Step(end=ModelFailed(usage=Usage() as usage, cost=cost)):
+        case ModelStep(end=ModelFailed(usage=Usage() as usage, cost=cost)):
             return Spent().plus(usage, cost)
         case Aside(end=Settled(usage=Usage() as usage, cost=cost)):
             return Spent().plus(usage, cost)
@@ -205,7 +205,7 @@ class _Told:
             case Asked() | ModelAnswered() | ModelFailed() | Traced():
                 self._model(entry, entry.event)
             case CallMade(call):
-                made = Made(call, entry.seq, entry.at, self._steps, made=entry.event)
+                made = ToolStep(call, entry.seq, entry.at, self._steps, made=entry.event)
                 self._begin(call.id, made)
             case Judged() | Answered() | Started() | Ended():
                 self._call(entry, entry.event)
@@ -229,7 +229,7 @@ class _Told:
         match event:
             case Asked():
                 self._steps += 1
-                step = Step(self._steps, entry.seq, entry.at, event, turn=entry.turn)
+                step = ModelStep(self._steps, entry.seq, entry.at, event, turn=entry.turn)
                 self._step = len(self._every)
                 self._every.append(step)
             case Traced():
@@ -242,12 +242,12 @@ class _Told:
                     self._every[self._step] = replace(step, end=event, ended=entry.at)
                 if isinstance(event, ModelAnswered):
                     for call in event.message.calls:
-                        made = Made(call, entry.seq, entry.at, self._steps)
+                        made = ToolStep(call, entry.seq, entry.at, self._steps)
                         self._begin(call.id, made)
 
-    def _open_step(self) -> Iterator[Step]:
+    def _open_step(self) -> Iterator[ModelStep]:
         step = self._every[self._step] if self._step >= 0 else None
-        if isinstance(step, Step) and step.end is None:
+        if isinstance(step, ModelStep) and step.end is None:
             yield step
 
     def _call(self, entry: Entry, event: Judged | Answered | Started | Ended) -> None:

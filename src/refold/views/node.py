@@ -15,7 +15,7 @@ from refold.views.deeds import Aside, fate, spent_by
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.tree import (
-    Row,
+    TreeRow,
     leaf_document,
     row_document,
     state,
@@ -41,7 +41,7 @@ def leaf_shown(node: Node, leaf: Aside, blob: Callable[[str], str]) -> LeafShown
     return LeafShown(node, leaf, text)
 
 
-def node_lines(row: Row, room: int, *, signs: bool = True) -> Iterator[Line]:
+def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]:
     node, view, child = row.node, row.node.view, row.node.child
     model = view.turn.model or view.talk.briefed.model
     about = "".join(f" · {on_one_line(each)}" for each in (row.agent, model) if each)
@@ -67,7 +67,7 @@ def node_lines(row: Row, room: int, *, signs: bool = True) -> Iterator[Line]:
     yield from tree_lines(row, room, signs=signs)
 
 
-def node_document(row: Row) -> dict[str, object]:
+def node_document(row: TreeRow) -> dict[str, object]:
     view, child = row.node.view, row.node.child
     born, end = (child.born, child.end) if child else (None, None)
     return {
@@ -134,12 +134,12 @@ def _part(name: str, text: str) -> Iterator[Line]:
         yield from (line(f"{_INSIDE}{row}") for row in visible(text.rstrip()).split("\n"))
 
 
-def _where(row: Row) -> str:
+def _where(row: TreeRow) -> str:
     child = row.node.child
     return row.node.view.about.directory or (child.born.directory if child else "")
 
 
-def _task(row: Row) -> str:
+def _task(row: TreeRow) -> str:
     """Of a child what it was given; of a root what was said last."""
     if row.node.child is not None:
         return row.node.child.born.task
@@ -147,12 +147,12 @@ def _task(row: Row) -> str:
     return said[-1].text if said else row.title
 
 
-def _answer(row: Row) -> str:
+def _answer(row: TreeRow) -> str:
     end = row.node.child.end if row.node.child else None
     return row.node.view.turn.answer or (end.text if end else "")
 
 
-def _reason(row: Row) -> str:
+def _reason(row: TreeRow) -> str:
     view, end = row.node.view, row.node.child.end if row.node.child else None
     if view.turn.seq or row.status == "answered":
         return ""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from refold.views.flow import Flow
 from refold.views.markdown.blocks import Blocks
 from refold.views.markdown.coloured import Coloured
-from refold.views.markdown.leaves import Around, Leaf
-from refold.views.markdown.spans import Reading, Spans
+from refold.views.markdown.leaves import Container, Leaf
+from refold.views.markdown.spans import SpanOptions, Spans
 from refold.views.markdown.tables import table
 from refold.views.rows import broken, chopped
 from refold.views.styled import Line, Piece, Style
@@ -46,7 +46,7 @@ class Prose:
         self._room = room if callable(room) else lambda: room
         self._flow = None if marks else Flow(min(self._room(), WIDEST))
         self._styled, self._signs = styled, signs
-        self._blocks, self._spans = Blocks(), Spans(Reading(styled, links))
+        self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
         self._code: Coloured | None = None
         self._held: list[str] = []  # of the line that has not ended
         self._size, self._going_on = 0, False
@@ -178,7 +178,7 @@ class _Margin:
         self.gap: Piece = ("dim", shared.rstrip())
         self.left = max(room - _wide(self.rest), 2)
 
-    def _before(self, each: Around, *, first: bool) -> Piece:
+    def _before(self, each: Container, *, first: bool) -> Piece:
         if not each.sign:
             return ("dim", self._bar)
         sign = (self._dot or each.sign) if each.sign in "-+*" else each.sign

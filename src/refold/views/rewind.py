@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.journal.saved import Checkpoint, Point
-from refold.place.port import Change
+from refold.place.port import FileChange
 from refold.values.below import near
 from refold.views.cells import cells, cut
 from refold.views.escape import on_one_line
@@ -41,12 +41,12 @@ class Preview(Struct, frozen=True):
     """What would happen to the files, and which of it would take somebody's work away."""
 
     plan: Plan
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FileChange, ...] = ()
     drift: tuple[str, ...] = ()  # changed by somebody since the session last knew
     left_alone: tuple[str, ...] = ()  # repositories that came since
 
 
-class Report(Struct, frozen=True):
+class RewindReport(Struct, frozen=True):
     """What was done. Going back before `undo` takes it back."""
 
     preview: Preview
@@ -54,7 +54,7 @@ class Report(Struct, frozen=True):
     undo: int = 0  # 0: nothing was done
 
 
-class Step(Struct, frozen=True):
+class RewindPoint(Struct, frozen=True):
     """A point, and how many files became different between it and the next; None: unknown."""
 
     point: Point
@@ -62,7 +62,7 @@ class Step(Struct, frozen=True):
     in_talk: bool = True  # false: the talk went back to before it
 
 
-def listed(steps: Sequence[Step], room: int) -> list[Line]:
+def listed(steps: Sequence[RewindPoint], room: int) -> list[Line]:
     """One line for each point: its number, when it was, what it was, what came of it."""
     wide = max((len(str(step.point.seq)) for step in steps), default=0)
     return [_step(step, wide, room) for step in steps]
@@ -100,7 +100,7 @@ def previewed(preview: Preview, directory: str, room: int) -> list[Line]:
     return lines
 
 
-def reported(report: Report, command: str) -> str:
+def reported(report: RewindReport, command: str) -> str:
     """What was done, in one sentence or two. `command` goes back to an event."""
     if not report.undo:
         return "Nothing had to change."
@@ -110,7 +110,7 @@ def reported(report: Report, command: str) -> str:
     return f"{done}. To undo this: {command}"
 
 
-def summary(changes: Sequence[Change]) -> str:
+def summary(changes: Sequence[FileChange]) -> str:
     """So many files, so many lines."""
     more = sum(change.added or 0 for change in changes)
     less = sum(change.removed or 0 for change in changes)
@@ -118,7 +118,7 @@ def summary(changes: Sequence[Change]) -> str:
     return f"{_count(len(changes))} {verb}, +{more} -{less} lines"
 
 
-def _step(step: Step, wide: int, room: int) -> Line:
+def _step(step: RewindPoint, wide: int, room: int) -> Line:
     point = step.point
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.at))
     style: Style = "plain" if step.in_talk else "dim"
@@ -138,7 +138,7 @@ def _step(step: Step, wide: int, room: int) -> Line:
     return (*pieces, ("dim", after)) if after else tuple(pieces)
 
 
-def _change(change: Change, name: str, wide: int, widest: int) -> Line:
+def _change(change: FileChange, name: str, wide: int, widest: int) -> Line:
     style, verb = _DONE[change.kind]
     padded = name + " " * (wide - cells(name))
     head: Line = ((style, f"  {padded}  {verb:<10}"),)
@@ -154,7 +154,7 @@ def _change(change: Change, name: str, wide: int, widest: int) -> Line:
     return (*head, ("dim", count), ("added", "+" * more), ("gone", "-" * less))
 
 
-def _lines(change: Change) -> int:
+def _lines(change: FileChange) -> int:
     return (change.added or 0) + (change.removed or 0)
 
 

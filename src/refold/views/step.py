@@ -17,7 +17,7 @@ from refold.values.messages import Thinking
 from refold.views.call import CallShown, call_document, call_shown
 from refold.views.context import Filling, context_document, filling
 from refold.views.counts import duration, spent_row, tokens
-from refold.views.deeds import Step, deeds, spent_by
+from refold.views.deeds import ModelStep, deeds, spent_by
 from refold.views.escape import on_one_line, visible
 from refold.views.folding import folded, text_lines
 from refold.views.styled import Line, line
@@ -29,7 +29,7 @@ _INSIDE = "  "
 
 class StepShown(Struct, frozen=True):
     node: Node
-    step: Step
+    step: ModelStep
     count: int  # of steps in its session
     sent: Filling
     calls: tuple[CallShown, ...]
@@ -101,7 +101,7 @@ def _sent(found: StepShown) -> Iterator[Line]:
         yield line(f"{_INSIDE}{name:<14}{size}")
 
 
-def _said(step: Step, room: int) -> Iterator[Line]:
+def _said(step: ModelStep, room: int) -> Iterator[Line]:
     spent = spent_by(step)
     used = f" · {spent_row(spent)}" if spent.answers else ""
     match step.end:
@@ -142,7 +142,7 @@ def _text(text: str) -> Iterator[Line]:
         yield line(f"{_INSIDE}{row}")
 
 
-def _answer(step: Step) -> dict[str, object] | None:
+def _answer(step: ModelStep) -> dict[str, object] | None:
     match step.end:
         case None:
             return None

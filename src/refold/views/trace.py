@@ -15,7 +15,16 @@ from refold.journal.tree import Node, walk
 from refold.values.usage import Spent
 from refold.views.cells import cells
 from refold.views.counts import about, dollars, duration
-from refold.views.deeds import Aside, Birth, Deed, Made, Step, deeds, fate, spent_by
+from refold.views.deeds import (
+    Aside,
+    Birth,
+    Deed,
+    ModelStep,
+    ToolStep,
+    deeds,
+    fate,
+    spent_by,
+)
 from refold.views.escape import on_one_line
 from refold.views.styled import Line
 from refold.views.tree import Labels, fit, state, style_of
@@ -77,9 +86,9 @@ def trace_document(found: Traced) -> dict[str, object]:
 
 def outcome_of(deed: Deed, node: Node) -> str:
     match deed:
-        case Step(end=end):
+        case ModelStep(end=end):
             return state(_answered(end), node)
-        case Made(end=end):
+        case ToolStep(end=end):
             waits = any(c.call.id == deed.id for c in node.view.talk.asked)
             open_ = state("", node)
             waiting = "waiting" if waits and open_ == "running" else open_
@@ -101,7 +110,7 @@ def _answered(end: ModelAnswered | ModelFailed | None) -> str:
 def _traced(deed: Deed, node: Node, now: float, label: Labels) -> Traced:
     outcome = outcome_of(deed, node)
     began = deed.at
-    if isinstance(deed, Made):
+    if isinstance(deed, ToolStep):
         began = deed.at if deed.started is None else deed.started
     until = deed.ended
     if until is None and outcome != "cut_off":
@@ -110,7 +119,7 @@ def _traced(deed: Deed, node: Node, now: float, label: Labels) -> Traced:
     name = name or (node.view.talk.briefed.model if kind == "model" else "")
     within = ""
     match deed:
-        case Made(made=made) if made:
+        case ToolStep(made=made) if made:
             within = made.within
         case Aside(reserved):
             within = reserved.call_id
@@ -128,12 +137,12 @@ def _traced(deed: Deed, node: Node, now: float, label: Labels) -> Traced:
 def _about(deed: Deed, label: Labels) -> tuple[str, str, str]:
     """Its kind, whom it was about, and in which words."""
     match deed:
-        case Step(end=end):
+        case ModelStep(end=end):
             model = end.model if end else ""
             said = end.message.text if isinstance(end, ModelAnswered) else ""
             why = end.reason if isinstance(end, ModelFailed) else said
             return "model", model, _short(why)
-        case Made(call):
+        case ToolStep(call):
             return "tool", call.name, _short(label(call))
         case Aside(reserved, end=end):
             model = (end.model if end else "") or reserved.model

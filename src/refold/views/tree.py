@@ -30,7 +30,7 @@ _GOOD = ("answered", "final", "plan_ready", "done")
 _TITLE = 400  # characters; a line shows what has room
 
 
-class Row(Struct, frozen=True):
+class TreeRow(Struct, frozen=True):
     """What is shown of a node. `total` is of it and all below it; so is `all_leaves`."""
 
     node: Node
@@ -42,7 +42,7 @@ class Row(Struct, frozen=True):
     leaves: Leaves
     total: Spent
     all_leaves: Leaves
-    below: tuple["Row", ...] = ()
+    below: tuple["TreeRow", ...] = ()
 
     @property
     def agent(self) -> str:
@@ -53,13 +53,13 @@ class Row(Struct, frozen=True):
         return 1 + sum(each.sessions for each in self.below)
 
 
-def rows(node: Node, now: float, label: Labels) -> Row:
+def rows(node: Node, now: float, label: Labels) -> TreeRow:
     """`now` is the time; `label` says in a line what a call does."""
     below = tuple(rows(each, now, label) for each in node.children)
     did = deeds(node.entries)
     own = leaves(did)
     state = status(node)
-    return Row(
+    return TreeRow(
         node=node,
         did=did,
         status=state,
@@ -119,7 +119,7 @@ def activity(view: View, did: Deeds, label: Labels) -> str:
 
 
 def tree_lines(
-    root: Row, room: int, *, every_leaf: bool = False, signs: bool = True
+    root: TreeRow, room: int, *, every_leaf: bool = False, signs: bool = True
 ) -> list[Line]:
     """`signs` false: ASCII alone."""
     found = [fit(each, room) for each in _drawn(root, "", "", every_leaf, signs)]
@@ -131,7 +131,7 @@ def tree_lines(
     return [*found, fit((("strong", f"in all  {' · '.join(parts)}"),), room)]
 
 
-def tree_document(root: Row, *, every_leaf: bool = False) -> dict[str, object]:
+def tree_document(root: TreeRow, *, every_leaf: bool = False) -> dict[str, object]:
     """`root` and below it. `total` is of a node and all below it."""
     return {
         **row_document(root),
@@ -144,7 +144,7 @@ def tree_document(root: Row, *, every_leaf: bool = False) -> dict[str, object]:
     }
 
 
-def row_document(row: Row) -> dict[str, object]:
+def row_document(row: TreeRow) -> dict[str, object]:
     """A node without what is below it."""
     node = row.node
     return {
@@ -209,7 +209,7 @@ def style_of(state: str) -> Style:
 
 
 def _drawn(
-    row: Row, here: str, below: str, every_leaf: bool, signs: bool
+    row: TreeRow, here: str, below: str, every_leaf: bool, signs: bool
 ) -> Iterator[Line]:
     """The lines of a node; `here` and `below` are what is drawn before them."""
     last, other, under = ("└─ ", "├─ ", "│  ") if signs else ("`- ", "|- ", "|  ")
@@ -234,7 +234,7 @@ def _drawn(
         )
 
 
-def _head(row: Row, here: str) -> Line:
+def _head(row: TreeRow, here: str) -> Line:
     name = row.node.name
     if row.node.child is None:
         name = f"{name}  {on_one_line(row.node.session)}"
@@ -245,7 +245,7 @@ def _head(row: Row, here: str) -> Line:
     return (*head, ("plain", f"  {visible(row.title)}"))
 
 
-def _used(row: Row) -> str:
+def _used(row: TreeRow) -> str:
     parts = [_many(len(row.did.steps), "step"), _many(len(row.did.calls), "call")]
     if asked := _leaves(row.leaves):
         parts.append(asked)

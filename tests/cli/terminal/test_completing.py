@@ -6,21 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.terminal.keyboard.completion import Choice, Named, completing, kept, these
+from refold.cli.terminal.keyboard.completion import (
+    CompletionChoice,
+    NamedCommand,
+    completing,
+    kept,
+    these,
+)
 from refold.cli.terminal.keyboard.line_editor.offers import Offers
 from refold.cli.terminal.keyboard.workspace_files import WorkspaceFiles
 
 TABLE = [
-    Named("model", "choose", "[name]"),
-    Named("mode", "rights"),
-    Named("quit", "leave"),
-    Named("cd", "go elsewhere", "[DIR]"),
+    NamedCommand("model", "choose", "[name]"),
+    NamedCommand("mode", "rights"),
+    NamedCommand("quit", "leave"),
+    NamedCommand("cd", "go elsewhere", "[DIR]"),
 ]
 
 
-def sessions() -> Iterable[Choice]:
-    yield Choice("20260101-abc", "Fix the parser")
-    yield Choice("docs", "Write the pages", "20260102-def Write the pages")
+def sessions() -> Iterable[CompletionChoice]:
+    yield CompletionChoice("20260101-abc", "Fix the parser")
+    yield CompletionChoice("docs", "Write the pages", "20260102-def Write the pages")
 
 
 @pytest.fixture
@@ -123,13 +129,16 @@ def test_another_directory_has_files_of_its_own(tmp_path: Path) -> None:
 def test_what_may_follow_is_not_looked_for_at_each_key() -> None:
     looked = list[int]()
 
-    def choices() -> Iterable[Choice]:
+    def choices() -> Iterable[CompletionChoice]:
         looked.append(1)
-        yield Choice("one")
+        yield CompletionChoice("one")
 
     found = kept(choices, seconds=3600)
 
-    assert [list(found()), list(found())] == [[Choice("one")], [Choice("one")]]
+    assert [list(found()), list(found())] == [
+        [CompletionChoice("one")],
+        [CompletionChoice("one")],
+    ]
     assert looked == [1]
 
 
@@ -141,7 +150,7 @@ def test_no_name_orders_the_menu_about(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).touch()
     (tmp_path / os.fsdecode(b"g\xff")).touch()
-    table = [Named("x\x1b", "means \x1b[31m", "\u202e")]
+    table = [NamedCommand("x\x1b", "means \x1b[31m", "\u202e")]
     completer = Offers(completing(table, {}, lambda: str(tmp_path)))
 
     shown = [

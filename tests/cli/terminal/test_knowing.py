@@ -13,10 +13,10 @@ from refold.errors import BadInput
 from refold.hall.remembering import Learned, Remembering
 from refold.journal.events import AgentChosen, ModeChanged, Said
 from refold.journal.home import Home
-from refold.memory.state import Change
+from refold.memory.state import NoteChange
 from refold.session.session import Session
 from refold.skills.catalogue import Catalogue
-from refold.skills.places import Around
+from refold.skills.places import SkillScope
 from refold.skills.shortcuts import Shortcuts
 
 Evenings = Callable[..., Evening]
@@ -42,7 +42,7 @@ def known(tmp_path: Path) -> dict[str, Any]:
     skill.write_text("---\nname: paint\ndescription: Paint it.\n---\nUse \x1b[31mred.\n")
     (tmp_path / ".refold" / "skills.md").write_text(TEMPLATES)
     here = str(tmp_path)
-    around = Around(directory=here, repository=here, home=here + "/no", config=here + "/no",
+    around = SkillScope(directory=here, repository=here, home=here + "/no", config=here + "/no",
                     trusted=here)  # fmt: skip
     catalogue = Catalogue(around)
     data = Path(os.environ["REFOLD_HOME"])
@@ -142,7 +142,7 @@ def test_notes_are_made_when_somebody_says_so(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     made = iter((
-        Learned("s", (Change("+", "Decisions", "paint \x1bit red", 1.0),)),
+        Learned("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
         Learned("s", why="nothing new was said"),
     ))  # fmt: skip
 

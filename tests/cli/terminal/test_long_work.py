@@ -13,7 +13,7 @@ from test_conversation import Evening, Typed, Typist
 
 from refold.cli.terminal.commands.table import at_once
 from refold.cli.terminal.display.look import Look
-from refold.cli.terminal.display.notifying import Patience, ring
+from refold.cli.terminal.display.notifying import Bell, ring
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.keyboard import keys as keyboards
 from refold.cli.terminal.reading import Key, Later
@@ -409,8 +409,8 @@ def test_a_notice_is_sent_only_where_it_is_understood(
 
 def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
     now = 0.0
-    patience = Patience(lambda: now, 30.0)
-    never = Patience(lambda: now, 0.0)
+    patience = Bell(lambda: now, 30.0)
+    never = Bell(lambda: now, 0.0)
 
     before = patience.over
     patience.seen()

@@ -13,12 +13,12 @@ import msgspec
 from refold.provider.command.backend import CommandLine
 from refold.provider.command.backends import connect
 from refold.provider.command.paths import places
-from refold.provider.command.spec import CommandSpec, Counts, Output, Patience
+from refold.provider.command.spec import CommandSpec, Counts, ProgramOutput, ProgramTimeouts
 from refold.provider.port import Delta, Provider, Request, TextDelta
 from refold.values.log import Log
 from refold.values.messages import Message, Role, Spoken, Text
 
-JSONL = Output(
+JSONL = ProgramOutput(
     "jsonl",
     text=places("say"),
     whole=places("whole"),
@@ -59,11 +59,11 @@ def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
 def connected(
     found: CommandSpec,
     model: str = "",
-    patience: Patience | None = None,
+    patience: ProgramTimeouts | None = None,
     secrets: Collection[str] = (),
     **environ: str,
 ) -> CommandLine:
-    patience = patience or Patience(5.0, 1.0, 1.0)
+    patience = patience or ProgramTimeouts(5.0, 1.0, 1.0)
     given = {**os.environ, **environ}
     return connect(found, model, environ=given, secrets=secrets, patience=patience)
 

@@ -13,13 +13,13 @@ from refold.errors import BadInput
 from refold.provider.command.backends import connect, find, named, own_server
 from refold.provider.command.builtin import backends
 from refold.provider.command.reading import counted
-from refold.provider.command.workplace import Words, prepared
+from refold.provider.command.workplace import ProgramPrompt, prepared
 from refold.provider.port import Done
 from refold.values.usage import Usage
 
 
 def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:
-    words = Words("the prompt", "the system", model, effort)
+    words = ProgramPrompt("the prompt", "the system", model, effort)
     place = prepared(find(name), "/bin/prog", words, {"HOME": str(tmp_path)})
     place.clear()
     return shlex.join(place.argv).replace(str(place.directory), "/run")

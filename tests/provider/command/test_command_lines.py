@@ -14,9 +14,9 @@ from fakes import JSONL, alive, ask, connected, lines, python, request, shell, s
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.command.builtin import backends
-from refold.provider.command.given import Command
+from refold.provider.command.given import ProgramSettings
 from refold.provider.command.keys import key_names
-from refold.provider.command.spec import Output, Patience, Talk
+from refold.provider.command.spec import ProgramOutput, ProgramTimeouts, Talk
 from refold.provider.command.transcript import GUIDE
 from refold.provider.port import (
     Came,
@@ -234,7 +234,7 @@ def test_it_sees_no_secret_that_is_not_its_own(tmp_path: Path) -> None:
 
 
 def test_the_variables_with_keys_of_command_lines_can_be_told() -> None:
-    own = {"mine": Command(keys=("MY_KEY",)), "other": Command()}
+    own = {"mine": ProgramSettings(keys=("MY_KEY",)), "other": ProgramSettings()}
 
     assert key_names(own) - key_names({}) == {"MY_KEY"}
     assert key_names({}) == {name for spec in backends() for name in spec.keys}
@@ -437,8 +437,10 @@ def test_the_end_of_what_stands_on_stderr_is_quoted_and_keys_are_not(
     assert len(str(raised.value)) < 350
 
 
-@pytest.mark.parametrize("output", [Output(), JSONL], ids=["text", "jsonl"])
-def test_a_program_that_prints_for_ever_is_ended(tmp_path: Path, output: Output) -> None:
+@pytest.mark.parametrize("output", [ProgramOutput(), JSONL], ids=["text", "jsonl"])
+def test_a_program_that_prints_for_ever_is_ended(
+    tmp_path: Path, output: ProgramOutput
+) -> None:
     program = shell(tmp_path, "tr '\\0' x < /dev/zero")
 
     with pytest.raises(Refused, match="printed more than an answer can be, and went on"):
@@ -453,7 +455,7 @@ def test_silence_ends_it_and_its_children(tmp_path: Path) -> None:
     )
 
     with pytest.raises(Unreachable, match=r"printed nothing for 0\.05 seconds: working"):
-        ask(connected(spec(program), patience=Patience(0.05)))
+        ask(connected(spec(program), patience=ProgramTimeouts(0.05)))
 
     assert alive(str(tmp_path)) == []
 
@@ -463,7 +465,7 @@ def test_words_on_stderr_are_a_sign_of_life(tmp_path: Path) -> None:
         tmp_path, "for n in 1 2 3 4 5; do echo $n >&2; sleep 0.02; done; echo Hello"
     )
 
-    assert words(ask(connected(spec(program), patience=Patience(0.09)))) == "Hello"
+    assert words(ask(connected(spec(program), patience=ProgramTimeouts(0.09)))) == "Hello"
 
 
 def test_who_stops_listening_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -482,7 +484,7 @@ def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     program = shell(tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done")
 
     async def inside() -> list[int]:
-        provider = connected(spec(program), patience=Patience(5.0, 1.0, 0.05))
+        provider = connected(spec(program), patience=ProgramTimeouts(5.0, 1.0, 0.05))
         with anyio.move_on_after(0.05):
             async with aclosing(provider.stream(request("?"))) as deltas:
                 async for _ in deltas:
@@ -495,7 +497,7 @@ def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
 def test_one_that_has_said_all_and_stays_is_ended(tmp_path: Path) -> None:
     program = shell(tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63")
 
-    provider = connected(spec(program, output=JSONL), patience=Patience(5.0, 0.02))
+    provider = connected(spec(program, output=JSONL), patience=ProgramTimeouts(5.0, 0.02))
 
     assert ask(provider) == [TextDelta("Hi"), Done(by_agent=True)]
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from refold.errors import Refused, Unreachable
 from refold.provider.command.backend import CommandLine
 from refold.provider.command.backends import connect, find
-from refold.provider.command.spec import CommandSpec, Patience
+from refold.provider.command.spec import CommandSpec, ProgramTimeouts
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.testing.scripted import Reply
 from refold.testing.wire_answers import WireName, answer, sse
@@ -191,7 +191,7 @@ def against(
                 "PATH": f"{agent.program.parent}:{os.environ['PATH']}",
                 agent.url_env or "UNUSED": server.url,
             }
-            patience = Patience(idle)
+            patience = ProgramTimeouts(idle)
             provider = connect(found, agent.model, environ=given, patience=patience)
             return await use(provider, server)
 

@@ -14,7 +14,7 @@ from fakes import ask, lines, request, shell, words
 
 from refold.errors import BadInput
 from refold.provider.command.backends import connect, named
-from refold.provider.command.given import Command, UsagePlaces
+from refold.provider.command.given import ProgramSettings, UsagePlaces
 from refold.provider.command.spec import SLOTS, CommandSpec
 from refold.provider.command.templates import from_settings, own
 from refold.provider.port import Done, TextDelta
@@ -25,12 +25,12 @@ PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-
 
 def settings(text: str) -> tuple[CommandSpec, ...]:
     found: Any = tomllib.loads(text)
-    return own(msgspec.convert(found["commands"], dict[str, Command]))
+    return own(msgspec.convert(found["commands"], dict[str, ProgramSettings]))
 
 
 def mine(**given: Any) -> CommandSpec:
     return from_settings(
-        "mine", Command(**{"command": ("prog",), "tools": "none", **given})
+        "mine", ProgramSettings(**{"command": ("prog",), "tools": "none", **given})
     )
 
 
@@ -107,7 +107,7 @@ def test_every_example_of_the_documentation_makes_sense(block: str) -> None:
 
 
 def test_every_key_and_slot_is_documented() -> None:
-    keys = [*Command.__struct_fields__, *UsagePlaces.__struct_fields__]
+    keys = [*ProgramSettings.__struct_fields__, *UsagePlaces.__struct_fields__]
     slots = [f"`{{{slot}}}`" for slot in SLOTS]
 
     assert [key for key in keys if f"`{key}`" not in PAGE and f"{key} =" not in PAGE] == []
@@ -143,7 +143,7 @@ def test_settings_that_make_no_sense_say_what_to_change(
 
 def test_a_name_that_could_not_be_asked_for_is_refused() -> None:
     with pytest.raises(BadInput, match="a name has letters, digits"):
-        from_settings("a/b", Command(command=("p",), tools="none"))
+        from_settings("a/b", ProgramSettings(command=("p",), tools="none"))
 
 
 @pytest.mark.parametrize(

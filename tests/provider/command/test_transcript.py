@@ -16,7 +16,7 @@ from refold.provider.command.formats import written
 from refold.provider.command.given import Context, Format
 from refold.provider.command.prompts import Prompts
 from refold.provider.command.spec import Talk
-from refold.provider.command.transcript import GUIDE, Said, transcript
+from refold.provider.command.transcript import GUIDE, TranscriptLine, transcript
 from refold.values.log import Log
 from refold.values.messages import (
     Image,
@@ -370,18 +370,21 @@ def test_a_summary_gives_a_line_to_each_message_that_is_not_told_whole() -> None
     told = transcript(long, "summarize", 1)
 
     assert told[1:] == (
-        Said(
+        TranscriptLine(
             "note",
             "Earlier, in short:\n- user: one two " + "x" * 111 + "…\n- assistant: yes",
         ),
-        Said("user", "and?"),
+        TranscriptLine("user", "and?"),
     )
 
 
 def test_the_newest_words_are_all_that_were_said_since_the_last_answer() -> None:
     two = talk(("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"))
 
-    assert transcript(two, "fresh", 1)[1:] == (Said("user", "c"), Said("user", "d"))
+    assert transcript(two, "fresh", 1)[1:] == (
+        TranscriptLine("user", "c"),
+        TranscriptLine("user", "d"),
+    )
 
 
 def test_a_result_is_never_told_without_the_answer_that_called_for_it() -> None:
@@ -422,13 +425,13 @@ def test_what_a_program_cannot_be_shown_is_told_in_words() -> None:
     )
 
     assert transcript(parts, "continue", 1)[1:] == (
-        Said("user", "See\n\n[a picture, cat.png, that cannot be shown here]"),
-        Said("assistant", '[calls look with {"a":1}]'),
-        Said(
+        TranscriptLine("user", "See\n\n[a picture, cat.png, that cannot be shown here]"),
+        TranscriptLine("assistant", '[calls look with {"a":1}]'),
+        TranscriptLine(
             "tool",
             "[the call failed]\ndark\n[a picture, cat.png, that cannot be shown here]",
         ),
-        Said("user", "(no words)"),
+        TranscriptLine("user", "(no words)"),
     )
 
 
@@ -482,9 +485,9 @@ def test_the_newest_words_are_always_told_whole(
     told = transcript(talk(*whole), context, window)
 
     assert told[-3:] == (
-        Said("user", "the newest: ☂"),
-        Said("assistant", "c"),
-        Said("tool", "r"),
+        TranscriptLine("user", "the newest: ☂"),
+        TranscriptLine("assistant", "c"),
+        TranscriptLine("tool", "r"),
     )
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from refold.errors import BadInput
 from refold.provider.command.paths import places, where
-from refold.provider.command.reading import Reading, counted
-from refold.provider.command.spec import Counts, Output
+from refold.provider.command.reading import ProgramOutputReader, counted
+from refold.provider.command.spec import Counts, ProgramOutput
 from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
-LINES = Output(
+LINES = ProgramOutput(
     "jsonl",
     text=places("say if type=text"),
     whole=places("all"),
@@ -25,8 +25,8 @@ LINES = Output(
 )
 
 
-def read(output: Output, *pieces: bytes) -> tuple[list[Delta], Reading]:
-    reading = Reading(output)
+def read(output: ProgramOutput, *pieces: bytes) -> tuple[list[Delta], ProgramOutputReader]:
+    reading = ProgramOutputReader(output)
     found = [delta for piece in pieces for delta in reading.feed(piece)]
     return [*found, *reading.end()], reading
 
@@ -135,7 +135,9 @@ def test_of_all_tokens_those_that_were_not_read_were_put_out(
 
 
 def test_tokens_can_stand_in_words_on_standard_error() -> None:
-    output = Output(printed=(("fresh", r"^read:\s+([\d,]+)"), ("output", r"^said: (\d+)")))
+    output = ProgramOutput(
+        printed=(("fresh", r"^read:\s+([\d,]+)"), ("output", r"^said: (\d+)"))
+    )
 
     done = read(output, b"Hi")[1].done("read:  1,024 tokens\nsaid: 7 tokens\n")
 
@@ -145,7 +147,7 @@ def test_tokens_can_stand_in_words_on_standard_error() -> None:
 def test_plain_text_loses_what_only_a_terminal_understands() -> None:
     raw = b"\n\n  \x1b[1mBold\x1b[0m\r\n\x1b]0;title\x07 two\x08 \x1b]8;;x\x1b\\link\n\n"
 
-    assert words(read(Output(), raw)[0]) == "Bold\n two link"
+    assert words(read(ProgramOutput(), raw)[0]) == "Bold\n two link"
 
 
 @given(st.data())
@@ -154,4 +156,4 @@ def test_plain_text_reads_the_same_however_it_was_cut(data: st.DataObject) -> No
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
 
-    assert words(read(Output(), *pieces)[0]) == "☂ onered\n\ntwo ☂"
+    assert words(read(ProgramOutput(), *pieces)[0]) == "☂ onered\n\ntwo ☂"

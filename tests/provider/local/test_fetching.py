@@ -13,7 +13,7 @@ from made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
 from msgspec import Struct
 
 from refold.errors import BadInput, Unreachable
-from refold.provider.local.fetch import Progress, fetch
+from refold.provider.local.fetch import DownloadProgress, fetch
 from refold.provider.local.install import source_given
 from refold.provider.local.models import MODELS, Model, find
 from refold.provider.local.shelf import Shelf, default_directory
@@ -37,8 +37,8 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path / "models")
 
 
-def install(shelf: Shelf, *sources: Source) -> list[Progress]:
-    told: list[Progress] = []
+def install(shelf: Shelf, *sources: Source) -> list[DownloadProgress]:
+    told: list[DownloadProgress] = []
     fetch(MODEL, sources, shelf, told.append)
     return told
 

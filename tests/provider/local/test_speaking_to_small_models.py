@@ -8,7 +8,7 @@ from inline_snapshot import snapshot
 from msgspec import Raw
 
 from refold.prompts.small import SMALL, small_system, small_tool
-from refold.provider.local.protocol import Reading, plain, schema
+from refold.provider.local.protocol import LocalStreamState, plain, schema
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
 from refold.tools.builtin import builtin
 from refold.tools.finish import finish
@@ -55,7 +55,7 @@ def offered(asked: Request) -> list[str]:
 
 def read(asked: Request, answer: str) -> list[Delta]:
     """What an answer means that comes in single characters."""
-    reading = Reading(asked)
+    reading = LocalStreamState(asked)
     found = [delta for character in answer for delta in reading.feed(character)]
     return [*found, *reading.end()]
 

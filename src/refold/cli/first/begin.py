@@ -17,7 +17,7 @@ from refold.cli.setup.local import install
 from refold.cli.surrounding import around
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.keyboard.plain import Plain
-from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.reading import TerminalReader
 from refold.cli.terminal.this import this_terminal
 from refold.cli.terminal.work import Work
 from refold.config.credentials import store
@@ -111,7 +111,7 @@ def _opening(places: Paths) -> Opening:
     return opening
 
 
-def _terminal(places: Paths) -> tuple[Paper, Reading]:
+def _terminal(places: Paths) -> tuple[Paper, TerminalReader]:
     seen = load(places.settings, os.environ, {}).settings.terminal
     return this_terminal(display=seen.display, theme=seen.theme)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, TerminalReader
 from refold.cli.terminal.this import this_terminal
 from refold.errors import RefoldError
 from refold.views.counts import duration
@@ -25,7 +25,7 @@ _MAKERS = {
 _NAMED = 3  # providers that the menu names; the question for a key names all
 
 
-class Choice(Struct, frozen=True):
+class ModelChoice(Struct, frozen=True):
     """`model` is the full name, provider/model, of what was chosen."""
 
     what: Literal["model", "tour", "leave"]
@@ -60,12 +60,12 @@ class Offers(Struct, frozen=True, kw_only=True):
 class _Row(Struct, frozen=True):
     text: str
     about: str
-    does: Callable[[], Awaitable[Choice | None]]
+    does: Callable[[], Awaitable[ModelChoice | None]]
 
 
 async def choose(
-    offers: Offers, paper: Paper | None = None, reading: Reading | None = None
-) -> Choice:
+    offers: Offers, paper: Paper | None = None, reading: TerminalReader | None = None
+) -> ModelChoice:
     """Ask until something is chosen. What was chosen is remembered."""
     if paper is None or reading is None:
         paper, reading = this_terminal()
@@ -73,10 +73,10 @@ async def choose(
 
 
 class _Asking:
-    def __init__(self, offers: Offers, paper: Paper, reading: Reading) -> None:
+    def __init__(self, offers: Offers, paper: Paper, reading: TerminalReader) -> None:
         self._offers, self._paper, self._reading = offers, paper, reading
 
-    async def choose(self) -> Choice:
+    async def choose(self) -> ModelChoice:
         rows = self._rows()
         keys = "".join(str(n) for n in range(1, len(rows) + 1))
         self._paper.say("Welcome to refold.", "heading")
@@ -85,7 +85,7 @@ class _Asking:
         while True:
             pressed = _or_stop(await self._reading.choice(_prompt(keys), f"{keys}q"))
             if isinstance(pressed, Key) or pressed == "q":
-                return Choice("leave")
+                return ModelChoice("leave")
             if not pressed:
                 self._paper.say(f"Press a number from 1 to {len(rows)}, or q.", "dim")
                 continue
@@ -128,7 +128,7 @@ class _Asking:
             self._paper.say("Ollama does not answer on this machine.", "dim")
         self._paper.gap()
 
-    async def _key(self) -> Choice | None:
+    async def _key(self) -> ModelChoice | None:
         prompt: Line = (("plain", "The key (it is not shown): "),)
         key = await self._reading.secret(prompt)
         if key == "":  # many press Enter after the number
@@ -148,7 +148,7 @@ class _Asking:
             return None
         return await self._chosen(await self._offers.keep_key(provider, key))
 
-    async def _ollama(self) -> Choice | None:
+    async def _ollama(self) -> ModelChoice | None:
         names = self._offers.ollama[:9]
         if len(names) == 1:
             return await self._chosen(names[0])
@@ -160,19 +160,19 @@ class _Asking:
             return None
         return await self._chosen(names[int(pressed) - 1])
 
-    def _install(self, name: str) -> Callable[[], Awaitable[Choice]]:
-        async def install() -> Choice:
+    def _install(self, name: str) -> Callable[[], Awaitable[ModelChoice]]:
+        async def install() -> ModelChoice:
             return await self._chosen(await self._offers.install(name))
 
         return install
 
-    async def _tour(self) -> Choice:
-        return Choice("tour")
+    async def _tour(self) -> ModelChoice:
+        return ModelChoice("tour")
 
-    async def _chosen(self, model: str) -> Choice:
+    async def _chosen(self, model: str) -> ModelChoice:
         await self._offers.remember(model)
         self._paper.say(f"{on_one_line(model)} it is. /model changes it.", "good")
-        return Choice("model", model)
+        return ModelChoice("model", model)
 
 
 def _embedded(found: Embedded) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Key, Later, Reading
+from refold.cli.terminal.reading import Key, Later, TerminalReader
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.cli.terminal.this import this_terminal
@@ -58,7 +58,7 @@ Opening = Callable[[Provider, Path], Awaitable[Scene]]
 
 
 async def run(
-    opening: Opening, paper: Paper | None = None, reading: Reading | None = None
+    opening: Opening, paper: Paper | None = None, reading: TerminalReader | None = None
 ) -> int:
     """Give the tour. `opening` opens a session with this provider in this directory."""
     if paper is None or reading is None:
@@ -82,7 +82,7 @@ async def run(
             await scene.session.close()
 
 
-async def _tour(scene: Scene, paper: Paper, reading: Reading, work: Work) -> None:
+async def _tour(scene: Scene, paper: Paper, reading: TerminalReader, work: Work) -> None:
     session = scene.session
     paper.say("A short tour of refold", "heading")
     paper.say(
@@ -143,7 +143,7 @@ def _last_lines(journal: Path) -> list[str]:
     return [f"{each.seq:3} {each.kind:14} {bytes(each.data).decode()}" for each in found]
 
 
-async def _pause(reading: Reading, hint: str) -> bool:
+async def _pause(reading: TerminalReader, hint: str) -> bool:
     pressed = await reading.choice(line(f"{hint} ", "dim"), "q")
     return pressed == ""
 

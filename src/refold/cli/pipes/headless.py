@@ -22,7 +22,7 @@ from refold.cli.flags import PICK
 from refold.cli.opening import app_of, open_session, pictures
 from refold.cli.out import complain
 from refold.cli.pipes.stopping import Stops
-from refold.cli.pipes.told import WAITING, Told, exit_code
+from refold.cli.pipes.told import WAITING, StreamWriter, exit_code
 from refold.cli.worktree import in_a_worktree
 from refold.errors import BadInput, RefoldError, first, said_by
 from refold.hall.app import App
@@ -52,7 +52,7 @@ def run(found: Namespace, stops: Stops | None = None) -> int:
             "add --output-format stream-json"
         )
     told, stops = (
-        Told(found.output_format, live=found.include_partial_messages),
+        StreamWriter(found.output_format, live=found.include_partial_messages),
         stops or Stops(),
     )
     try:
@@ -79,7 +79,7 @@ class _Task:
         found: Namespace,
         words: str,
         shown: Sequence[Picture],
-        told: Told,
+        told: StreamWriter,
         stops: Stops,
     ) -> None:
         self._found, self._words, self._shown = found, words, shown
@@ -113,7 +113,7 @@ class _Task:
                 group.start_soon(tell_notices, app)
                 sent = (*self._shown, *_named(words, session, app))
                 timed_out = await turn(
-                    session, Said(words, sent, typed), told, found.timeout, stops
+                    session, HeadlessPrompt(words, sent, typed), told, found.timeout, stops
                 )
             document = self._document()
             if timed_out:
@@ -166,7 +166,7 @@ async def tell_notices(app: App, say: Callable[[str], None] = complain) -> None:
         say(notice)
 
 
-class Said(NamedTuple):
+class HeadlessPrompt(NamedTuple):
     """What is asked. `typed` is the part that a person wrote; a pipe may bring anything."""
 
     words: str
@@ -184,7 +184,11 @@ class Out(Protocol):
 
 
 async def turn(
-    session: Session, said: Said, out: Out, limit: float | None, stops: Stops | None = None
+    session: Session,
+    said: HeadlessPrompt,
+    out: Out,
+    limit: float | None,
+    stops: Stops | None = None,
 ) -> bool:
     """Run the turn while its news are printed. True if it took too long.
 

@@ -21,7 +21,7 @@ from refold.cli.pipes.desk import Desk
 from refold.cli.pipes.headless import INTERRUPTED, TIMED_OUT, closed
 from refold.cli.pipes.orders import CompactTalk, UserMessage, order_in
 from refold.cli.pipes.stopping import Stops
-from refold.cli.pipes.told import WAITING, Told
+from refold.cli.pipes.told import WAITING, StreamWriter
 from refold.errors import BadInput
 from refold.hall.app import App
 from refold.journal.events import Entry, TurnEnded, TurnStarted
@@ -39,11 +39,13 @@ LONGEST = 32 * 1024 * 1024  # bytes of one line
 _PIECE = 65_536
 
 
-def run(found: Namespace, told: Told, stops: Stops) -> int:
+def run(found: Namespace, told: StreamWriter, stops: Stops) -> int:
     return anyio.run(_run, found, pictures(found), told, stops)
 
 
-async def _run(found: Namespace, shown: Sequence[Picture], told: Told, stops: Stops) -> int:
+async def _run(
+    found: Namespace, shown: Sequence[Picture], told: StreamWriter, stops: Stops
+) -> int:
     stops.hurry = told.outlet.hurry
     async with stops.heard():
         app = app_of(found, attended=True)
@@ -68,7 +70,7 @@ async def _run(found: Namespace, shown: Sequence[Picture], told: Told, stops: St
 class Door:
     """One session, and the program at the other end."""
 
-    def __init__(self, app: App, id_: str, session: Session, told: Told) -> None:
+    def __init__(self, app: App, id_: str, session: Session, told: StreamWriter) -> None:
         self._desk, self._told = Desk(app, session), told
         told.asked = self._desk.request
         self._id, self._session = id_, session

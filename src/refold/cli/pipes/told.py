@@ -44,7 +44,7 @@ _PATIENCE = 2.0  # seconds for a reader who reads nothing, once we are to end
 _AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
 
-class Told:
+class StreamWriter:
     """`live`: pieces of answers are told, too. `asked` gives the document about a question."""
 
     def __init__(self, format_: str, *, live: bool) -> None:

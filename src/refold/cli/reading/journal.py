@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from refold.cli.sessions.waiting import Waiting
 from refold.cli.standing import here
 from refold.journal.events import Entry
-from refold.journal.home import Home, Session
+from refold.journal.home import Home, StoredSession
 from refold.journal.naming import LAST
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ def add_session(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
 
 
-def named(home: Home, text: str) -> Session:
+def named(home: Home, text: str) -> StoredSession:
     """The session with this id or name; of `last`, the newest that was started here."""
     return home.named(text, here(), Waiting())
 
 
-def folded(session: Session) -> "tuple[View, str]":
+def folded(session: StoredSession) -> "tuple[View, str]":
     """What it knows, and what is wrong with its journal, if anything."""
     from refold.journal.fold import fold
 
@@ -35,7 +35,7 @@ def folded(session: Session) -> "tuple[View, str]":
     return fold(found), damage
 
 
-def entries(session: Session) -> tuple[list[Entry], str]:
+def entries(session: StoredSession) -> tuple[list[Entry], str]:
     """The good entries from the start, and what is wrong with the next, if anything."""
     # The folds take a moment to load, and whoever lists sessions needs none.
     from refold.journal.tree_files import entries_in

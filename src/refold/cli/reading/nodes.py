@@ -34,7 +34,7 @@ _NEAR_WIDTH = 40  # and never fewer
 _BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
 
-class Place(Struct, frozen=True):
+class NodePath(Struct, frozen=True):
     """Where a session lies, and the names that lead on from it."""
 
     id: str
@@ -42,7 +42,7 @@ class Place(Struct, frozen=True):
     names: tuple[str, ...]
 
 
-class Found(Struct, frozen=True):
+class FoundNode(Struct, frozen=True):
     """The whole tree, the node that is meant, and the name of something in it, or ""."""
 
     root: Node
@@ -66,7 +66,7 @@ def add_node(parser: ArgumentParser, name: str = "node") -> None:
     )
 
 
-def place(found: Namespace, node: str | None = None) -> Place:
+def place(found: Namespace, node: str | None = None) -> NodePath:
     """The session and the names in it. Raises `BadInput` where there is no such session."""
     text = found.node if node is None else node
     if not text.strip("/") or text.startswith("/"):
@@ -82,16 +82,16 @@ def place(found: Namespace, node: str | None = None) -> Place:
         )
     id_, *names = (found.session if below else first).split("/")
     session = named(home, id_)
-    return Place(session.id, session.path, (*names, *rest))
+    return NodePath(session.id, session.path, (*names, *rest))
 
 
-def read(where: Place) -> Found:
+def read(where: NodePath) -> FoundNode:
     root = tree(where.path, where.id)
     node, rest = find(root, where.names)
-    return Found(root, node, rest)
+    return FoundNode(root, node, rest)
 
 
-def only_node(found: Found) -> Node:
+def only_node(found: FoundNode) -> Node:
     """The node, where nothing in it can be meant."""
     if found.rest:
         raise BadInput(

@@ -30,7 +30,7 @@ from refold.hall.outfit import Outfit
 from refold.hall.wishes import Wishes
 from refold.journal.events import Entry
 from refold.journal.fold import View, fold
-from refold.journal.home import Home, Session, works_in
+from refold.journal.home import Home, StoredSession, works_in
 from refold.prompts.parts import part_of
 from refold.provider.port import Delta, Request
 from refold.session.divergence import Divergence, Replayed
@@ -111,7 +111,7 @@ class Worlds:
     What only a command line said, the journal knows: `Given`, and what the model was told.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: StoredSession) -> None:
         self._session, self._directory = session, works_in(session.path) or str(here())
         if not os.path.isdir(self._directory):
             raise BadInput(
@@ -179,7 +179,7 @@ class Worlds:
         return self._apps[start][1]
 
 
-async def _replayed(session: Session, whole: list[Entry], again: bool) -> Replayed:
+async def _replayed(session: StoredSession, whole: list[Entry], again: bool) -> Replayed:
     worlds = Worlds(session)
     try:
         return await Replay(worlds, worlds.blob, again=again).run(whole)
@@ -187,7 +187,9 @@ async def _replayed(session: Session, whole: list[Entry], again: bool) -> Replay
         await worlds.aclose()
 
 
-def _lines(session: Session, view: View, replayed: Replayed, *, every: bool) -> list[str]:
+def _lines(
+    session: StoredSession, view: View, replayed: Replayed, *, every: bool
+) -> list[str]:
     found = replayed.divergences
     shown = found if every else found[:1]
     lines = [line for each in shown for line in _told(each)]
@@ -221,7 +223,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def _document(session: Session, view: View, replayed: Replayed) -> dict[str, object]:
+def _document(session: StoredSession, view: View, replayed: Replayed) -> dict[str, object]:
     return {
         "id": session.id,
         "steps": replayed.steps,

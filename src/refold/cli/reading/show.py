@@ -5,12 +5,12 @@ from argparse import Namespace
 
 from refold.cli.out import signs
 from refold.cli.reading import nodes
-from refold.cli.reading.nodes import Found
+from refold.cli.reading.nodes import FoundNode
 from refold.cli.reading.step import tell_step
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
 from refold.views.call import call_document, call_lines, call_shown
-from refold.views.deeds import Aside, Deed, Made, Step, deeds
+from refold.views.deeds import Aside, Deed, ModelStep, ToolStep, deeds
 from refold.views.node import (
     leaf_lines,
     leaf_shown,
@@ -34,7 +34,7 @@ def run(found: Namespace) -> int:
     if not meant.rest:
         return _session(meant, as_json=found.json)
     match _deed(meant):
-        case Made() as made:
+        case ToolStep() as made:
             call = call_shown(meant.node, made, nodes.blobs(meant.node))
             if found.json:
                 nodes.tell(call_document(call))
@@ -46,14 +46,14 @@ def run(found: Namespace) -> int:
                 nodes.tell(leaf_shown_document(leaf))
             else:
                 nodes.show(leaf_lines(leaf))
-        case Step(number):
+        case ModelStep(number):
             tell_step(meant.node, number, as_json=found.json)
         case _:
             raise BadInput(_nothing(meant))
     return nodes.damages(meant.node)
 
 
-def _session(meant: Found, *, as_json: bool) -> int:
+def _session(meant: FoundNode, *, as_json: bool) -> int:
     row = rows(meant.node, time.time(), nodes.labels())
     if as_json:
         nodes.tell(node_document(row))
@@ -62,14 +62,14 @@ def _session(meant: Found, *, as_json: bool) -> int:
     return nodes.damages(meant.node)
 
 
-def _deed(meant: Found) -> Deed | None:
+def _deed(meant: FoundNode) -> Deed | None:
     """What bears that name; c7 is short for call-7."""
     did = deeds(meant.node.entries)
     name = meant.rest
     return did.named(name) or did.named(f"call-{name[1:]}" if name[:1] == "c" else name)
 
 
-def _nothing(meant: Found) -> str:
+def _nothing(meant: FoundNode) -> str:
     return (
         f"{meant.node.address} has no {meant.rest!r}: in it are leaf-N, call-N, step-N and "
         f"child-N (refold trace {meant.node.address} lists them)"

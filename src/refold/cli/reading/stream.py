@@ -105,7 +105,7 @@ class _Stream:
         return bool(found)
 
 
-def _meant(where: nodes.Place) -> tuple[str, Path]:
+def _meant(where: nodes.NodePath) -> tuple[str, Path]:
     path = where.path
     for name in where.names:
         if not CHILD.fullmatch(name):

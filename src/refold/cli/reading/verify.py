@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from refold.claims.checking import Told, check, told_in
+from refold.claims.checking import TurnClaims, check, told_in
 from refold.claims.seen import seen_in
 from refold.claims.today import Today
 from refold.claims.tree import records
@@ -50,11 +50,11 @@ class Second(Struct, frozen=True):
     problem: str = ""
 
 
-class Report(Struct, frozen=True):
+class VerifyReport(Struct, frozen=True):
     """All that is told. `second` is None where nobody asked for it."""
 
     session: str
-    told: Told
+    told: TurnClaims
     checked: tuple[Checked, ...]
     strict: bool = False
     second: Second | None = None
@@ -97,7 +97,7 @@ def run(found: Namespace) -> int:
             from refold.cli.reading.verify_deep import look_again
 
             checked, second = look_again(found, folder, checked, today)
-    report = Report(node.session, told, checked, found.strict, second)
+    report = VerifyReport(node.session, told, checked, found.strict, second)
     if found.json:
         nodes.tell(document(report))
     else:
@@ -108,7 +108,7 @@ def run(found: Namespace) -> int:
     return report.code or bool(damages)
 
 
-def lines(report: Report) -> Iterator[Line]:
+def lines(report: VerifyReport) -> Iterator[Line]:
     """The claims, each with its verdict and what it rests on."""
     for each in report.checked:
         name = _short(each.claim.claim) + ("  (required)" if each.claim.required else "")
@@ -122,7 +122,7 @@ def lines(report: Report) -> Iterator[Line]:
         yield line(_second(report.second), "dim")
 
 
-def document(report: Report) -> dict[str, object]:
+def document(report: VerifyReport) -> dict[str, object]:
     """The same for a program."""
     counts = Counter(each.state for each in report.checked)
     return {
@@ -154,7 +154,7 @@ def _claim(number: int, checked: Checked) -> dict[str, object]:
     }
 
 
-def told_of(entries: Sequence[Entry], turn: int = 0) -> Told:
+def told_of(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     """What that turn claims, or the last one. Raises `BadInput` where there is none."""
     try:
         return told_in(entries, turn)
@@ -180,7 +180,7 @@ def _files(folder: Path) -> Generator[Files]:
         workspace.close()
 
 
-def _summary(report: Report) -> str:
+def _summary(report: VerifyReport) -> str:
     turn = f"turn {report.told.turn}" if report.told.turn else "the session"
     if not report.checked:
         return f"{turn} claims nothing that could be looked up"

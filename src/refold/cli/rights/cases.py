@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.cli.out import write
-from refold.cli.rights.verdicts import Call, Ground, call_of, ground_of
+from refold.cli.rights.verdicts import CallInQuestion, PolicyContext, call_of, ground_of
 from refold.config.layers import Origin
 from refold.config.rules import rules_of, sourced
-from refold.config.settings import Permissions, Word, Written
+from refold.config.settings import Permissions, RuleWithCases, Word
 from refold.errors import BadInput, said_by
 from refold.journal.fold import View
 from refold.permissions.facts import Decision
@@ -33,12 +33,12 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     input: dict[str, Any] | None = None
     command: str | None = None
     mode: str = ""
-    allow: tuple[Word | Written, ...] = ()
-    ask: tuple[Word | Written, ...] = ()
-    deny: tuple[Word | Written, ...] = ()
+    allow: tuple[Word | RuleWithCases, ...] = ()
+    ask: tuple[Word | RuleWithCases, ...] = ()
+    deny: tuple[Word | RuleWithCases, ...] = ()
 
     @property
-    def call(self) -> Call:
+    def call(self) -> CallInQuestion:
         """Raises `BadInput`."""
         if self.command is not None:
             if self.input is not None or self.tool not in ("", "bash"):
@@ -78,7 +78,9 @@ def run(found: Namespace) -> int:
     return 1 if failed else 0
 
 
-def _judged(case: Case, ground: Ground, where: str) -> tuple[Call, Decision]:
+def _judged(
+    case: Case, ground: PolicyContext, where: str
+) -> tuple[CallInQuestion, Decision]:
     try:
         if case.mode and case.mode not in MODES:
             raise BadInput(f"there is no mode {case.mode!r}; there are {', '.join(MODES)}")

@@ -16,7 +16,7 @@ from refold.values.rights import MODES
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
-    from refold.cli.rights.verdicts import Call, Ground
+    from refold.cli.rights.verdicts import CallInQuestion, PolicyContext
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -131,7 +131,7 @@ def _list(found: Namespace) -> int:
     return 0
 
 
-def _call(found: Namespace) -> "Call":
+def _call(found: Namespace) -> "CallInQuestion":
     from refold.cli.rights.verdicts import call_of, in_short
 
     if bool(found.call) == bool(found.tool):
@@ -143,7 +143,7 @@ def _call(found: Namespace) -> "Call":
     return in_short(found.call)
 
 
-def _ground(found: Namespace) -> "Ground":
+def _ground(found: Namespace) -> "PolicyContext":
     from refold.cli.rights.verdicts import ground_of
 
     ground = ground_of(found)

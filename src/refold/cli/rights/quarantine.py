@@ -14,7 +14,7 @@ from refold.cli.confirming import confirmed
 from refold.cli.out import remark, write
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
-from refold.place.quarantine import Kept, Quarantine
+from refold.place.quarantine import Quarantine, QuarantinedItem
 from refold.views.counts import in_bytes
 from refold.views.escape import on_one_line
 
@@ -68,7 +68,7 @@ def _list(there: Quarantine, *, as_json: bool) -> int:
     return 0
 
 
-def _line(thing: Kept) -> str:
+def _line(thing: QuarantinedItem) -> str:
     origin = thing.origin
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
     name = on_one_line(thing.name) + ("/" if thing.is_directory else "")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.cli.out import complain, write
 from refold.cli.reading.journal import entries, named
-from refold.cli.rights.verdicts import Call, Ground, ground
+from refold.cli.rights.verdicts import CallInQuestion, PolicyContext, ground
 from refold.config.layers import from_file
 from refold.config.load import combined
 from refold.config.paths import Paths, paths
@@ -70,14 +70,14 @@ def run(found: Namespace) -> int:
     return 1 if damage else 0
 
 
-def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> Ground:
+def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> PolicyContext:
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
     settings = combined([from_file(file, "user")]).settings
     return ground(settings, places, os.environ, roots)
 
 
-def _again(whole: list[Entry], ground: Ground) -> Iterator[Again]:
+def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[Again]:
     view = View()
     tools = {tool.spec.name: tool for tool in builtin()}
     for entry in whole:
@@ -87,7 +87,7 @@ def _again(whole: list[Entry], ground: Ground) -> Iterator[Again]:
 
 
 def _judged(
-    seq: int, then: Judged, view: View, ground: Ground, tools: Mapping[str, Tool]
+    seq: int, then: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
 ) -> Iterator[Again]:
     open_call = view.talk.call(then.call_id)
     if open_call is None:
@@ -97,7 +97,7 @@ def _judged(
         yield Again(seq, open_call.call.name, then, None)
         return
     try:
-        call = Call(tool, tool.parse(open_call.call.arguments))
+        call = CallInQuestion(tool, tool.parse(open_call.call.arguments))
     except ToolFailed:  # it was refused for its arguments, and would be again
         return
     yield Again(seq, call.label, then, ground.judged(call, view))

@@ -35,7 +35,7 @@ Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 _SHORT = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
 
 
-class Call(Struct, frozen=True):
+class CallInQuestion(Struct, frozen=True):
     """A call as a model would make it, or only what it is about."""
 
     tool: Tool
@@ -46,7 +46,7 @@ class Call(Struct, frozen=True):
         return self.tool.label(self.arguments)
 
 
-class Ground(Struct, frozen=True):
+class PolicyContext(Struct, frozen=True):
     """What calls are judged by in a folder. `unheeded`: what is said of its own settings."""
 
     settings: Settings
@@ -58,14 +58,14 @@ class Ground(Struct, frozen=True):
     def facts(self) -> Facts:
         return self.place
 
-    def judged(self, call: Call, view: View) -> Decision:
+    def judged(self, call: CallInQuestion, view: View) -> Decision:
         try:
             found = touch(call.tool, call.arguments, self.place)
         except ToolFailed as error:  # no path can be meant; a session says it so, too
             return Decision("deny", reason=str(error))
         return judge(found, self, view)
 
-    def sandbox(self, call: Call, decision: Decision) -> Profile | None:
+    def sandbox(self, call: CallInQuestion, decision: Decision) -> Profile | None:
         """What the call is held to; None for what runs no command."""
         if call.tool.effect is not Effect.RUN:
             return None
@@ -76,7 +76,7 @@ class Ground(Struct, frozen=True):
         )
         return "workspace" if may_write else "read-only"
 
-    def network(self, call: Call, decision: Decision) -> bool | None:
+    def network(self, call: CallInQuestion, decision: Decision) -> bool | None:
         sandbox = self.sandbox(call, decision)
         if sandbox is None:
             return None
@@ -84,7 +84,7 @@ class Ground(Struct, frozen=True):
         return allowed or sandbox == "off"
 
 
-def ground_of(found: Namespace) -> Ground:
+def ground_of(found: Namespace) -> PolicyContext:
     """As the flags of a door say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
     folder = directory(found.cwd, "--cwd")
     roots = (folder, *(directory(each, "--add-dir") for each in found.add_dir))
@@ -106,12 +106,12 @@ def ground_of(found: Namespace) -> Ground:
 
 def ground(
     settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
-) -> Ground:
+) -> PolicyContext:
     """As a session with these settings has it; `roots` are those of its workspace."""
     where = Where(roots[0], tuple(roots[1:]))
     workspace = Workspace(settings, places, environ, where)
     try:
-        return Ground(
+        return PolicyContext(
             settings, workspace.rules, settings.permission_mode, workspace.facts()
         )
     finally:
@@ -128,16 +128,16 @@ def named(name: str) -> Tool:
     raise BadInput(f"there is no tool {name!r}; {hint}")
 
 
-def call_of(name: str, given: str) -> Call:
+def call_of(name: str, given: str) -> CallInQuestion:
     """A call with its arguments as JSON. Raises `BadInput`."""
     tool = named(name)
     try:
-        return Call(tool, tool.parse(given.encode("utf-8", errors="replace")))
+        return CallInQuestion(tool, tool.parse(given.encode("utf-8", errors="replace")))
     except ToolFailed as error:
         raise BadInput(f"{name} cannot be called with {given[:200]!r}: {error}") from error
 
 
-def in_short(given: str) -> Call:
+def in_short(given: str) -> CallInQuestion:
     """The call that `tool(what it is about)` means. Raises `BadInput`."""
     found = _SHORT.fullmatch(given.strip())
     if not found:
@@ -145,7 +145,7 @@ def in_short(given: str) -> Call:
     tool = named(found[1])
     if found[2] is None and tool.subject:
         raise BadInput(f"{given!r} does not say its {tool.subject}: write {found[1]}(…)")
-    return Call(tool, {tool.subject: found[2]} if tool.subject else {})
+    return CallInQuestion(tool, {tool.subject: found[2]} if tool.subject else {})
 
 
 def directory(given: str, flag: str) -> Path:

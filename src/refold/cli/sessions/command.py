@@ -14,7 +14,7 @@ from refold.cli.reading.journal import entries, named
 from refold.cli.sessions.export import add_parsers
 from refold.cli.subparsers import Subparsers
 from refold.config.paths import paths
-from refold.journal.home import Home, Session
+from refold.journal.home import Home, StoredSession
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")
 _ID = "its id or name, or the beginning of one; last: the newest of this directory"
@@ -114,7 +114,7 @@ def _of_one(home: Home, found: Namespace) -> int:
             return _check(named(home, found.id), as_json=found.json)
 
 
-def show(session: Session, *, as_json: bool) -> int:
+def show(session: StoredSession, *, as_json: bool) -> int:
     """Print its talk, or its events; gives the exit code."""
     # Listing thousands of sessions shall not wait for what shows one.
     from refold.cli.reading.nodes import labels
@@ -135,7 +135,7 @@ def show(session: Session, *, as_json: bool) -> int:
     return 1 if damage else 0
 
 
-def _requests(session: Session, number: int | None, *, as_json: bool) -> int:
+def _requests(session: StoredSession, number: int | None, *, as_json: bool) -> int:
     from refold.cli.sessions import requests
 
     found, damage = entries(session)
@@ -145,7 +145,7 @@ def _requests(session: Session, number: int | None, *, as_json: bool) -> int:
     return 1 if damage else code
 
 
-def _check(session: Session, *, as_json: bool) -> int:
+def _check(session: StoredSession, *, as_json: bool) -> int:
     from refold.journal.check import check
 
     report = check(session.path)

@@ -19,7 +19,7 @@ from refold.cli.sessions.waiting import Waiting
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.journal.deleting import Extent, delete, extent
-from refold.journal.home import Home, Session
+from refold.journal.home import Home, StoredSession
 from refold.journal.tree_files import is_written
 from refold.place.forgetting import forget, looked_at_by, size_of, snapshots_of
 from refold.views.catalogued import called
@@ -29,7 +29,7 @@ _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
 
 
 class Going(Struct, frozen=True):
-    session: Session
+    session: StoredSession
     name: str
     extent: Extent
     snapshots: tuple[Path, ...]
@@ -67,7 +67,7 @@ def run(home: Home, found: Namespace) -> int:
     return 0
 
 
-def _check(id_: str, session: Session) -> None:
+def _check(id_: str, session: StoredSession) -> None:
     if "/" in id_:
         raise BadInput(
             f"{id_} is a child, and goes with the session above it: delete "
@@ -77,7 +77,7 @@ def _check(id_: str, session: Session) -> None:
         raise Held(f"the session {id_} is open in another process: leave it there first")
 
 
-def _going(home: Home, sessions: Sequence[Session]) -> list[Going]:
+def _going(home: Home, sessions: Sequence[StoredSession]) -> list[Going]:
     """What goes with each. The snapshots of a whole workspace go with the last of its own."""
     store = paths(os.environ).data / "checkpoints"
     cards = home.catalogue(Waiting(), complain).cards(children=True)

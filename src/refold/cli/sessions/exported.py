@@ -13,7 +13,7 @@ from refold.cli.reading.nodes import labels
 from refold.errors import BadInput, JournalError
 from refold.journal.blobs import Blobs
 from refold.journal.disk import Disk, told
-from refold.journal.home import Session
+from refold.journal.home import StoredSession
 from refold.journal.tree import Node, walk
 from refold.journal.tree_files import tree
 from refold.values.messages import Image
@@ -35,7 +35,7 @@ class Wanted(Struct, frozen=True):
     thoughts: bool = False
 
 
-def exported(session: Session, wanted: Wanted) -> Exported:
+def exported(session: StoredSession, wanted: Wanted) -> Exported:
     """The session in the form that is wanted. Reads from the disk as pieces are taken."""
     if wanted.form == "tar":
         from refold.journal.bundle.packing import Packing
@@ -55,7 +55,7 @@ def exported(session: Session, wanted: Wanted) -> Exported:
     return Exported(pieces, _size(len(nodes), events), damages)
 
 
-def _read(pieces: Iterator[bytes], session: Session) -> Iterator[bytes]:
+def _read(pieces: Iterator[bytes], session: StoredSession) -> Iterator[bytes]:
     """What goes wrong with the session meanwhile is told of it, not of where it goes to."""
     while True:
         with told("read", session.path):

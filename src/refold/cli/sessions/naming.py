@@ -16,7 +16,7 @@ from refold.cli.reading.journal import folded, named
 from refold.errors import BadInput
 from refold.journal import lines
 from refold.journal.about import About
-from refold.journal.home import Home, Session
+from refold.journal.home import Home, StoredSession
 from refold.session.naming import rename, tag
 from refold.session.recorder import Recorder
 from refold.views.escape import on_one_line
@@ -37,7 +37,7 @@ def run(home: Home, found: Namespace) -> int:
     return 0
 
 
-def _rename(home: Home, session: Session, name: str) -> None:
+def _rename(home: Home, session: StoredSession, name: str) -> None:
     about = _changed(home, session, lambda record: rename(record, name))
     if about.name:
         write(f"{session.id} is called {on_one_line(about.name)!r}\n")
@@ -45,7 +45,7 @@ def _rename(home: Home, session: Session, name: str) -> None:
         write(f"{session.id} has no name\n")
 
 
-def _tag(home: Home, session: Session, changes: list[str]) -> None:
+def _tag(home: Home, session: StoredSession, changes: list[str]) -> None:
     if changes:
         about = _changed(home, session, lambda record: tag(record, changes))
     else:
@@ -56,7 +56,7 @@ def _tag(home: Home, session: Session, changes: list[str]) -> None:
         remark(f"{session.id} has no tags")
 
 
-def _changed(home: Home, session: Session, change: Change) -> About:
+def _changed(home: Home, session: StoredSession, change: Change) -> About:
     """Write it, and leave the session in its place among the others: nothing was said."""
     file = session.path / lines.NAME
     before = file.stat()

@@ -10,7 +10,7 @@ from refold.errors import BadInput
 from refold.journal.blobs import Blobs
 from refold.journal.disk import Disk
 from refold.journal.events import Entry
-from refold.journal.home import Session
+from refold.journal.home import StoredSession
 from refold.journal.traced import WireCall, wire_calls
 from refold.views.escape import on_one_line
 
@@ -21,7 +21,7 @@ NONE = (
 
 
 def show(
-    session: Session, entries: Sequence[Entry], number: int | None, *, as_json: bool
+    session: StoredSession, entries: Sequence[Entry], number: int | None, *, as_json: bool
 ) -> int:
     """All in a line each; with a number, that one: what went out, a line, what came back."""
     calls = list(wire_calls(entries, Blobs(session.path, Disk()).get))

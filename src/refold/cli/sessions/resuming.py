@@ -17,7 +17,7 @@ from refold.cli.sessions.waiting import Waiting
 from refold.cli.standing import here
 from refold.cli.terminal.asking.picking import pick
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.reading import TerminalReader
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal.catalogue.card import Card
@@ -49,7 +49,7 @@ def nobody_picks() -> BadInput:
 
 
 async def choose(
-    paper: Paper, reading: Reading, home: Home, directory: Path, but: str = ""
+    paper: Paper, reading: TerminalReader, home: Home, directory: Path, but: str = ""
 ) -> str:
     """Have one of a directory's sessions picked, any `but` that one; "": none."""
     cards = await anyio.to_thread.run_sync(sessions_of, home.catalogue(), directory)
@@ -83,7 +83,9 @@ def _of_here() -> tuple[Home, Sequence[Card]]:
     )
 
 
-async def _choose(paper: Paper, reading: Reading, home: Home, cards: Sequence[Card]) -> str:
+async def _choose(
+    paper: Paper, reading: TerminalReader, home: Home, cards: Sequence[Card]
+) -> str:
     ids = {card.id for card in cards}
 
     def search(text: str) -> frozenset[str]:

@@ -22,7 +22,7 @@ from refold.hall.workspace import checkpoints
 from refold.journal import codec, lines
 from refold.journal.fold import View, fold
 from refold.journal.home import Home
-from refold.journal.home import Session as Found
+from refold.journal.home import StoredSession as Found
 from refold.journal.reader import Reader
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
@@ -30,7 +30,15 @@ from refold.session.rewinding import plan, preview, rewind, steps
 from refold.session.session import Session
 from refold.values.below import below
 from refold.views.escape import on_one_line
-from refold.views.rewind import Preview, Report, Step, What, listed, previewed, reported
+from refold.views.rewind import (
+    Preview,
+    RewindPoint,
+    RewindReport,
+    What,
+    listed,
+    previewed,
+    reported,
+)
 from refold.views.styled import bare
 
 _ROOM = 100  # cells of a line where nobody says how many there are
@@ -77,7 +85,7 @@ def run(found: Namespace) -> int:
 
 async def _rewound(
     home: Home, id_: str, snapshots: Checkpoints, found: Namespace
-) -> Report:
+) -> RewindReport:
     what: What = found.which
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
@@ -104,7 +112,7 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
     return checkpoints([directory, *more], places, os.environ, id_)
 
 
-def _list(found: Sequence[Step], *, as_json: bool) -> int:
+def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
     if as_json:
         for step in found:
             _line(
@@ -130,7 +138,7 @@ def _show(found: Preview, view: View, *, as_json: bool) -> None:
         write("Nothing would change.\n")
 
 
-def _tell(report: Report, view: View, id_: str, *, as_json: bool) -> int:
+def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
     what = report.preview.plan.what
     command = f"refold rewind {id_} {report.undo} --{what}" if report.undo else ""
     if as_json:

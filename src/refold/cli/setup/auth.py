@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.cli.out import complain, remark, write
 from refold.cli.subparsers import Subparsers
 from refold.config import credentials, keyring
-from refold.config.keys import Held, Keys, wrong
+from refold.config.keys import FoundKey, Keys, wrong
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput, ProviderError, Refused
@@ -34,7 +34,7 @@ _SHORTEST = 12  # letters of a key whose last ones can be shown
 _LONGEST = 65536  # letters that are read from a pipe
 
 
-class Here(Struct, frozen=True):
+class KeyContext(Struct, frozen=True):
     """What decides on keys, as it was found at the start."""
 
     places: Paths
@@ -85,15 +85,15 @@ def run(found: Namespace) -> int:
             return _remove(here, found.provider)
 
 
-def _here() -> Here:
+def _here() -> KeyContext:
     places = paths(os.environ)
     settings, _ = load(places.settings, os.environ, {})
     stored = credentials.read(places.credentials)
     connections = Connections(settings, places, os.environ, stored)
-    return Here(places, os.environ, stored, connections.known, connections.keys)
+    return KeyContext(places, os.environ, stored, connections.known, connections.keys)
 
 
-def _set(here: Here, found: Namespace) -> int:
+def _set(here: KeyContext, found: Namespace) -> int:
     spec, file = here.spec(found.provider), here.places.credentials
     if found.rest:
         raise BadInput(
@@ -141,7 +141,7 @@ def _piped() -> str:
         raise BadInput("this is no key: it is no text; nothing was kept") from error
 
 
-def _before(here: Here, spec: ProviderSpec) -> Iterator[str]:
+def _before(here: KeyContext, spec: ProviderSpec) -> Iterator[str]:
     """What is looked at before the places where we keep keys."""
     if held := here.keys.in_environment(spec):
         yield f"the key in {held.variable} (environment)"
@@ -149,7 +149,7 @@ def _before(here: Here, spec: ProviderSpec) -> Iterator[str]:
         yield "the key_command in the settings"
 
 
-def _list(here: Here, *, as_json: bool) -> int:
+def _list(here: KeyContext, *, as_json: bool) -> int:
     rows: list[dict[str, str | None]] = []
     for spec in here.specs:
         source, held = _source(here, spec)
@@ -170,7 +170,7 @@ def _list(here: Here, *, as_json: bool) -> int:
     return 0
 
 
-def _source(here: Here, spec: ProviderSpec) -> tuple[str, Held | None]:
+def _source(here: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | None]:
     """Where the key comes from. A `key_command` is not run only to be listed."""
     if not here.keys.in_environment(spec) and here.keys.command(spec):
         return "key_command", None
@@ -181,7 +181,7 @@ def _source(here: Here, spec: ProviderSpec) -> tuple[str, Held | None]:
     return (held.source if held else ""), held
 
 
-async def _test(here: Here, name: str) -> int:
+async def _test(here: KeyContext, name: str) -> int:
     specs = [here.spec(name)] if name else here.specs
     verdicts: list[bool] = []
     for spec in specs:
@@ -199,7 +199,9 @@ async def _test(here: Here, name: str) -> int:
     return 0 if verdicts and all(verdicts) else 1
 
 
-async def _asked(here: Here, spec: ProviderSpec, held: Held | None) -> tuple[str, bool]:
+async def _asked(
+    here: KeyContext, spec: ProviderSpec, held: FoundKey | None
+) -> tuple[str, bool]:
     if held is None:
         if here.needs(spec):
             return f"there is no key (refold auth set {spec.name} keeps one)", False
@@ -220,7 +222,7 @@ async def _asked(here: Here, spec: ProviderSpec, held: Held | None) -> tuple[str
     return f"{spec.label} lists its models to any key, so {what} is as good as any", True
 
 
-async def _let_in(here: Here, spec: ProviderSpec, key: str) -> None:
+async def _let_in(here: KeyContext, spec: ProviderSpec, key: str) -> None:
     if path := _ASKED_ELSEWHERE.get(spec.name):
         http = catalog.server(spec, here.environ, key=key, idle=20, connecting=5)
         try:
@@ -231,7 +233,7 @@ async def _let_in(here: Here, spec: ProviderSpec, key: str) -> None:
         await list_models(spec, here.environ, key=key)
 
 
-def _remove(here: Here, name: str) -> int:
+def _remove(here: KeyContext, name: str) -> int:
     file = here.places.credentials
     specs = [spec for spec in here.specs if spec.name == name]
     if name not in here.stored:  # whose key is kept need not be in the settings any more
@@ -259,7 +261,7 @@ def _remove_from_keyring(provider: str) -> bool:
         return False
 
 
-def _where(held: Held) -> str:
+def _where(held: FoundKey) -> str:
     return f"{held.source} {held.variable}".strip()
 
 

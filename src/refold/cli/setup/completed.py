@@ -45,10 +45,10 @@ def _sessions() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> Iterator[tuple[str, str]]:
-    from refold.cli.setup.checks.ground import Ground
+    from refold.cli.setup.checks.ground import CheckContext
     from refold.cli.standing import here
 
-    ground = Ground(here(), paths(os.environ), os.environ, offline=True)
+    ground = CheckContext(here(), paths(os.environ), os.environ, offline=True)
     for name in ground.models.names():
         yield name, ""
     for role in ("small", "big", "judge"):
@@ -71,11 +71,13 @@ def _agents() -> Iterator[tuple[str, str]]:
 def _presets() -> Iterator[tuple[str, str]]:
     from refold.cli.standing import here
     from refold.config.told import told
-    from refold.hall.briefing import Briefing, Ground
+    from refold.hall.briefing import Briefing, SessionGround
 
     places, directory = paths(os.environ), here()
     settings = told(directory, places, os.environ).settings
-    ground = Ground(roots=(os.path.realpath(directory),), trust=False, unread=lambda _: "")
+    ground = SessionGround(
+        roots=(os.path.realpath(directory),), trust=False, unread=lambda _: ""
+    )
     briefing = Briefing(settings, places, os.environ, ground)
     yield from ((each.name, each.description) for each in briefing.presets()[0])
 

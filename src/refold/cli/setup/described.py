@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from refold.cli.flags import whole
 from refold.cli.parser import HIDDEN, Parser, subcommands
-from refold.views.command_line import Command, Flag, Kind, Value, Word
+from refold.views.command_line import Command, Flag, Kind, Positional, Value
 
 _BY_NAME: dict[str, Kind] = {
     "ID": "sessions", "NODE": "sessions", "SESSION": "sessions",
@@ -30,7 +30,7 @@ def described() -> Command:
 
 
 def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
-    flags, words = list[Flag](), list[Word]()
+    flags, words = list[Flag](), list[Positional]()
     for action in parser.actions():
         if action.help == SUPPRESS or subcommands(action):
             continue
@@ -38,7 +38,7 @@ def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
             value = None if action.nargs == 0 else _value(action)
             flags.append(Flag(tuple(action.option_strings), action.help or "", value))
         else:
-            words.append(Word(_value(action), action.help or ""))
+            words.append(Positional(_value(action), action.help or ""))
     said = about or (parser.description or "").partition("\n")[0]
     return Command(path, said, tuple(flags), tuple(words), tuple(_below(parser, path)))
 

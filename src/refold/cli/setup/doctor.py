@@ -13,7 +13,7 @@ import msgspec
 
 from refold.cli.out import columns, write
 from refold.cli.setup.checks import here, machine, models, settings
-from refold.cli.setup.checks.ground import Check, Ground
+from refold.cli.setup.checks.ground import Check, CheckContext
 from refold.cli.standing import here as folder
 from refold.cli.subparsers import Subparsers
 from refold.config.masking import clean, masks_of
@@ -54,7 +54,7 @@ def look(*, offline: bool) -> Iterator[Finding]:
         yield Finding("refold", "wrong", str(error))
         directory, checks = Path("/"), _ANYWHERE
     masks = masks_of(os.environ, places)
-    ground = Ground(directory, places, os.environ, offline=offline)
+    ground = CheckContext(directory, places, os.environ, offline=offline)
     told = set[str]()
     for name, check in checks.items():
         for each in _found(name, check, ground):
@@ -90,7 +90,7 @@ _CHECKS: "dict[str, Check]" = {
 }
 
 
-def _found(name: str, check: Check, ground: Ground) -> Iterator[Finding]:
+def _found(name: str, check: Check, ground: CheckContext) -> Iterator[Finding]:
     try:
         yield from check(ground)
     except BadInput as error:

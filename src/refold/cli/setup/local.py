@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from refold.cli.out import write
 from refold.cli.subparsers import Subparsers
 from refold.errors import BadInput
-from refold.provider.local.fetch import Progress, fetch
+from refold.provider.local.fetch import DownloadProgress, fetch
 from refold.provider.local.install import (
     HOW_TO_GET_RUNTIME,
     runtime_is_here,
@@ -116,11 +116,11 @@ def _say_runtime() -> int:
     return 0
 
 
-def _bar() -> "Callable[[Progress], None]":
+def _bar() -> "Callable[[DownloadProgress], None]":
     """One line of a terminal, written over and over."""
     shown = ""
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: DownloadProgress) -> None:
         nonlocal shown
         if progress.failed:
             shown = ""
@@ -132,11 +132,11 @@ def _bar() -> "Callable[[Progress], None]":
     return tell
 
 
-def _lines() -> "Callable[[Progress], None]":
+def _lines() -> "Callable[[DownloadProgress], None]":
     """A line now and then, for a log."""
     last = ("", -1)
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: DownloadProgress) -> None:
         nonlocal last
         step = (progress.source, 100 * progress.done // progress.total // _EVERY)
         if progress.failed:
@@ -148,7 +148,7 @@ def _lines() -> "Callable[[Progress], None]":
     return tell
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: DownloadProgress) -> str:
     done, total = _size(progress.done), _size(progress.total)
     percent = 100 * progress.done // progress.total
     return f"{percent:3} %  {done} of {total}  {progress.source}"

@@ -122,7 +122,7 @@ def _marks(row: Row) -> str:
     return " ".join(row.marks)
 
 
-class Here(Struct, frozen=True):
+class ModelContext(Struct, frozen=True):
     """What decides on models, as it was found at the start."""
 
     environ: Mapping[str, str]
@@ -157,7 +157,7 @@ class NothingAsked(Struct, frozen=True):
     provider: Provider | None = None
 
 
-class Told(Struct, frozen=True):
+class ProviderModels(Struct, frozen=True):
     """What a provider says, now or the last time; and why not, if it does not."""
 
     spec: ProviderSpec
@@ -197,13 +197,15 @@ def run(found: Namespace) -> int:
     return 0 if rows else 1
 
 
-def _here() -> Here:
+def _here() -> ModelContext:
     places = paths(os.environ)
     settings, _ = load(places.settings, os.environ, {})
     keys = stored_keys(places.credentials)
     models = Models(settings, places, os.environ, keys, NothingAsked())
     found, roles = models.connections, _roles(settings, models)
-    return Here(os.environ, found.keys, found.known, models.figures, roles, time.time())
+    return ModelContext(
+        os.environ, found.keys, found.known, models.figures, roles, time.time()
+    )
 
 
 def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
@@ -216,7 +218,7 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
     return found
 
 
-def _wanted(here: Here, name: str, *, everything: bool) -> list[ProviderSpec]:
+def _wanted(here: ModelContext, name: str, *, everything: bool) -> list[ProviderSpec]:
     if name.lower() == LOCAL:
         return []
     if name:
@@ -232,7 +234,7 @@ def _wanted(here: Here, name: str, *, everything: bool) -> list[ProviderSpec]:
     return found
 
 
-def _named(here: Here, name: str) -> ProviderSpec:
+def _named(here: ModelContext, name: str) -> ProviderSpec:
     names = {called: spec for spec in here.specs for called in (spec.name, *spec.aliases)}
     if name.lower() not in names:
         raise no_provider(name, (*names, LOCAL))
@@ -243,8 +245,10 @@ def _server(spec: ProviderSpec) -> tuple[str, str, str]:
     return spec.label, spec.base_url, spec.key_env
 
 
-async def _ask_all(here: Here, specs: Sequence[ProviderSpec], refresh: bool) -> list[Told]:
-    found: dict[str, Told] = {}
+async def _ask_all(
+    here: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
+) -> list[ProviderModels]:
+    found: dict[str, ProviderModels] = {}
 
     async def ask(spec: ProviderSpec) -> None:
         found[spec.name] = await _ask(here, spec, refresh)
@@ -255,22 +259,22 @@ async def _ask_all(here: Here, specs: Sequence[ProviderSpec], refresh: bool) -> 
     return [found[spec.name] for spec in specs]
 
 
-async def _ask(here: Here, spec: ProviderSpec, refresh: bool) -> Told:
+async def _ask(here: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
     """Its list. One that is kept will do, unless it is old or of a server that changes."""
     kept = here.figures.listed(spec)
     young = kept is not None and 0 <= here.now - kept.at < DAY
     enough = young and not refresh and not spec.own
     if enough or not (here.keyed(spec) and has_list(spec)):
-        return Told(spec, kept)
+        return ProviderModels(spec, kept)
     try:
         held = await anyio.to_thread.run_sync(here.keys.known, spec)
         models = await list_models(spec, here.environ, key=held.given if held else "")
     except (ProviderError, BadInput) as error:
-        return Told(spec, kept, str(error))
-    return Told(spec, here.figures.learn(spec, models, here.now))
+        return ProviderModels(spec, kept, str(error))
+    return ProviderModels(spec, here.figures.learn(spec, models, here.now))
 
 
-def _rows(here: Here, told: Told) -> Iterator[Row]:
+def _rows(here: ModelContext, told: ProviderModels) -> Iterator[Row]:
     spec, listed = told.spec, told.listed
     if listed is not None:
         source = "live" if listed.at == here.now else "kept"
@@ -292,7 +296,7 @@ def _when(source: str, listed: Listed | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
 
 
-def _embedded(here: Here, wanted: str) -> Iterator[Row]:
+def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL):
         return
     from refold.provider.local.models import MODELS
@@ -308,7 +312,7 @@ def _embedded(here: Here, wanted: str) -> Iterator[Row]:
         yield Row(LOCAL, model.name, LOCAL, CONTEXT, rates, tuple(marks))
 
 
-def _notes(here: Here, told: Sequence[Told]) -> Iterator[str]:
+def _notes(here: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:
     table = known.table()
     yield f"$: US dollars for a million tokens, from {table.source} of {table.as_of},"
     yield "or what the provider or your settings say. +: more for long inputs."
@@ -320,7 +324,7 @@ def _notes(here: Here, told: Sequence[Told]) -> Iterator[str]:
             yield f"{name}: not asked, there is no key in {each.spec.key_env}"
 
 
-def _advice(told: Sequence[Told]) -> Iterator[str]:
+def _advice(told: Sequence[ProviderModels]) -> Iterator[str]:
     if all(each.spec.own for each in told):
         yield "No provider has a key here: set one, such as ANTHROPIC_API_KEY. --all shows"
         yield "what is known of every provider."

@@ -20,7 +20,7 @@ from refold.config.here import unheeded
 from refold.config.load import canonical, is_table, unsaid
 from refold.config.masking import clean, masks_of, shown
 from refold.config.paths import Paths, paths
-from refold.config.told import Told, told
+from refold.config.told import SettingOrigins, told
 from refold.config.writing import File, Whose, file_of, set_value, unset
 from refold.config.written import value_in_toml
 from refold.errors import BadInput
@@ -76,7 +76,7 @@ def run(found: Namespace) -> int:
 
 
 def shown_settings(
-    found: Told, masks: Masks, keys: tuple[str, ...] = ()
+    found: SettingOrigins, masks: Masks, keys: tuple[str, ...] = ()
 ) -> tuple[Setting, ...]:
     """Those of `keys`, or all, without secrets. Raises `BadInput` for a key that is none."""
     values = found.values
@@ -108,7 +108,7 @@ async def in_words(
     return await anyio.to_thread.run_sync(look)
 
 
-def _show(found: Told, places: Paths, asked: Namespace) -> int:
+def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
     masks = masks_of(os.environ, places)
     settings = shown_settings(found, masks, tuple(asked.keys))
     if asked.json:
@@ -121,7 +121,7 @@ def _show(found: Told, places: Paths, asked: Namespace) -> int:
     return _tell(found, masks)
 
 
-def _get(found: Told, places: Paths, key: str) -> int:
+def _get(found: SettingOrigins, places: Paths, key: str) -> int:
     name, there = canonical(key), _named(key, found.values)
     if name not in there:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
@@ -181,7 +181,7 @@ def _named(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
     raise BadInput(f"there is no setting {on_one_line(key)!r}; {hint}")
 
 
-def _setting(key: str, value: object, found: Told, masks: Masks) -> Setting:
+def _setting(key: str, value: object, found: SettingOrigins, masks: Masks) -> Setting:
     says = found.chain.get(key, ())
     adds = key.startswith("permissions.")
     written = [Say(_written(key, each.value, masks), each.where) for each in says]
@@ -212,17 +212,17 @@ def _rule(each: "dict[str, object] | str") -> object:
     return kept if len(kept) > 1 else each["rule"]
 
 
-def _tell(found: Told, masks: Masks) -> int:
+def _tell(found: SettingOrigins, masks: Masks) -> int:
     for problem in _problems(found, masks):
         complain(problem)
     return 1 if found.problems else 0
 
 
-def _problems(found: Told, masks: Masks) -> tuple[str, ...]:
+def _problems(found: SettingOrigins, masks: Masks) -> tuple[str, ...]:
     return tuple(on_one_line(clean(each, masks)) for each in found.problems)
 
 
-def _tell_unheeded(found: Told) -> None:
+def _tell_unheeded(found: SettingOrigins) -> None:
     if found.state in ("new", "changed"):
         complain(unheeded(found.project, found.state))
 

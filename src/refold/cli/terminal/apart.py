@@ -6,13 +6,13 @@ from typing import TypeVar
 import anyio
 
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.reading import TerminalReader
 
 T = TypeVar("T")
 
 
 class Apart:
-    def __init__(self, paper: Paper, reading: Reading) -> None:
+    def __init__(self, paper: Paper, reading: TerminalReader) -> None:
         self._paper, self._reading = paper, reading
         self._scope: anyio.CancelScope | None = None
 

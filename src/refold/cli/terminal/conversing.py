@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from refold.cli.terminal.apart import Apart
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.keyboard.completion import Choice
-from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.keyboard.completion import CompletionChoice
+from refold.cli.terminal.reading import TerminalReader
 from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.journal.fold import View
 from refold.session.session import Session
@@ -22,7 +22,7 @@ class Conversation(Protocol):
     @property
     def paper(self) -> Paper: ...
     @property
-    def reading(self) -> Reading: ...
+    def reading(self) -> TerminalReader: ...
     @property
     def apart(self) -> Apart: ...
     async def change(self, session: Session, told: str) -> None:
@@ -74,20 +74,20 @@ Group: TypeAlias = Literal[
 ]
 
 
-Offers: TypeAlias = Callable[[Surroundings], Iterable[Choice]]
+Offers: TypeAlias = Callable[[Surroundings], Iterable[CompletionChoice]]
 
 
 def one_of(*words: str) -> Offers:
     """What is the same everywhere."""
-    found = tuple(map(Choice, words))
+    found = tuple(map(CompletionChoice, words))
     return lambda around: found
 
 
-def nothing_more(around: Surroundings) -> Iterable[Choice]:
+def nothing_more(around: Surroundings) -> Iterable[CompletionChoice]:
     return ()
 
 
-class Command(Struct, frozen=True):
+class SlashCommand(Struct, frozen=True):
     """`choices` are what may follow it, and `more` what there is to know besides `about`.
 
     `at_once`: while the session works, it need not wait until the turn is over.

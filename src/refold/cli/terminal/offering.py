@@ -7,10 +7,10 @@ from functools import partial
 from refold.cli.terminal.commands.table import commands
 from refold.cli.terminal.conversing import Conversation
 from refold.cli.terminal.keyboard.completion import (
-    Choice,
     Choices,
     Complete,
-    Named,
+    CompletionChoice,
+    NamedCommand,
     Offer,
     completing,
     kept,
@@ -39,10 +39,10 @@ def offering(here: Callable[[], Conversation]) -> Complete:
 
 def offers_of(around: Surroundings, directory: Callable[[], str]) -> Complete:
     """`directory` is where the session works now."""
-    table = [Named(c.name, c.about, c.takes) for c in commands()]
+    table = [NamedCommand(c.name, c.about, c.takes) for c in commands()]
     if around.shortcuts:
         table += [
-            Named(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
+            NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
             for each in around.shortcuts.offered()
         ]
     files = WorkspaceFiles(directory)
@@ -55,6 +55,6 @@ def _choices(around: Surroundings) -> Mapping[str, Choices]:
     for each in commands():
         choices = kept(partial(each.choices, around))
         found |= dict.fromkeys(each.names, choices)
-    helped = [Choice(name) for each in commands() for name in each.names]
+    helped = [CompletionChoice(name) for each in commands() for name in each.names]
     found |= dict.fromkeys(("help", "?"), lambda: helped)
     return found

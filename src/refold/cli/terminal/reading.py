@@ -30,7 +30,7 @@ class Later(Struct, frozen=True):
     words: str
 
 
-class Reading(Protocol):
+class TerminalReader(Protocol):
     """One question at a time. Each may be cancelled, and leaves the terminal as it was.
 
     `words` reads what may be several lines, `text` being there already; its prompt is

@@ -21,7 +21,7 @@ from refold.cli.terminal.cycling import Cycle
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.greeting import can_go_on, greet, way_back
 from refold.cli.terminal.offering import offering
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, TerminalReader
 from refold.cli.terminal.signals import hearing
 from refold.cli.terminal.steering import with_pictures
 from refold.cli.terminal.surroundings import Surroundings, Way
@@ -67,7 +67,7 @@ class Conversation:
         session: Session,
         around: Surroundings,
         paper: Paper,
-        reading: Reading,
+        reading: TerminalReader,
         cycle: Cycle | None = None,
     ) -> None:
         self.session, self.around, self.paper = session, around, paper

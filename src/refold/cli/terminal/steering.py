@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from refold.cli.attached import attached
 from refold.cli.terminal.commands.table import at_once, command_in
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Key, Later, Reading
+from refold.cli.terminal.reading import Key, Later, TerminalReader
 from refold.session.session import Session
 from refold.tools.contract import Picture
 from refold.views.escape import on_one_line, visible
@@ -36,7 +36,7 @@ class Steering:
         self,
         session: Session,
         paper: Paper,
-        reading: Reading,
+        reading: TerminalReader,
         unread: Unread,
         obey: Obey = nothing,
     ) -> None:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from refold.agents.given import Given
+from refold.agents.given import OfferedTools
 from refold.agents.registry import Registry
 from refold.errors import BadInput
 from refold.hall.remembering import Learned, Remembering
@@ -100,7 +100,9 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     settings: Callable[[tuple[str, ...]], Awaitable[Sequence[str]]] = _no_settings
     files: Files | None = None  # of the workspace; None: they cannot be looked at here
     tools: Sequence[Tool] = ()
-    given: Callable[[Session], Given] | None = None  # tools of the next turn; None: all
+    given: Callable[[Session], OfferedTools] | None = (
+        None  # tools of the next turn; None: all
+    )
     rules: Sequence[Rule] = ()
     effort: Effort = ""  # until a person chooses another
     budget: Budget = NO_LIMIT  # of a turn, until a person chooses another

@@ -9,7 +9,7 @@ from refold.cli.terminal.display.look import look
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.keyboard.completion import Complete
 from refold.cli.terminal.keyboard.plain import Plain
-from refold.cli.terminal.reading import Reading
+from refold.cli.terminal.reading import TerminalReader
 from refold.views.escape import on_one_line
 
 _NO_STATUS = "The display is plain: the terminal {!r} (TERM) cannot take a line back, as status does."
@@ -23,7 +23,7 @@ def this_terminal(
     cycle: Callable[[], None] = lambda: None,
     display: str = "auto",
     theme: str = "auto",
-) -> tuple[Paper, Reading]:
+) -> tuple[Paper, TerminalReader]:
     """The line editor where the terminal can do it, whole lines elsewhere."""
     seen = look(sys.stdout, os.environ, color, wanted=display, theme=theme)
     paper = Paper(sys.stdout, seen)

@@ -16,10 +16,10 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from refold.cli.terminal.asking.asker import Asker
 from refold.cli.terminal.display.aloud import Aloud
-from refold.cli.terminal.display.notifying import Patience, ring
+from refold.cli.terminal.display.notifying import Bell, ring
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.display.showing import Showing
-from refold.cli.terminal.reading import CTRL_C, Reading
+from refold.cli.terminal.reading import CTRL_C, TerminalReader
 from refold.cli.terminal.steering import Obey, Steering, nothing
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import RefoldError
@@ -45,7 +45,7 @@ class Work:
         session: Session,
         around: Surroundings,
         paper: Paper,
-        reading: Reading,
+        reading: TerminalReader,
         obey: Obey = nothing,
     ) -> None:
         self._session = session
@@ -56,7 +56,7 @@ class Work:
         self._obey = obey
         self._steering = Steering(session, paper, reading, around.unread, self._obeyed)
         self.under_way, self._over = False, anyio.Event()
-        self._patience = Patience(anyio.current_time, around.notify)
+        self._patience = Bell(anyio.current_time, around.notify)
         self._pressed_at, self._hears = -math.inf, False
         self._shortening = anyio.CancelScope()
         self._following = Following()

@@ -12,7 +12,7 @@ from itertools import islice, pairwise, takewhile
 
 from refold.engine.decide import EndTurn, Note, Policy
 from refold.journal.fold import View
-from refold.journal.recent import Answer, Did
+from refold.journal.recent import CallGroup, Did
 
 REPEATED = (
     "<reminder>You have called {names} {times} times with the same arguments and got the "
@@ -130,7 +130,7 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
     return errors
 
 
-def _newest(view: View) -> Iterator[Answer]:
+def _newest(view: View) -> Iterator[CallGroup]:
     """The newest first, without what is aside. None where the turn is elsewhere by now."""
     last = view.turn.last
     if view.talk.calls or last is None or not last.message.calls:
@@ -139,7 +139,7 @@ def _newest(view: View) -> Iterator[Answer]:
     for answer in view.recent.newest_first:
         calls = tuple(d for d in answer.calls if only_aside or d.name not in ASIDE)
         if calls:
-            yield Answer(calls)
+            yield CallGroup(calls)
 
 
 def _alike(view: View) -> int:
@@ -151,7 +151,7 @@ def _alike(view: View) -> int:
     return sum(1 for _ in takewhile(lambda answer: _key(answer) == key, _newest(view)))
 
 
-def _key(answer: Answer) -> frozenset[tuple[str, str, str]]:
+def _key(answer: CallGroup) -> frozenset[tuple[str, str, str]]:
     """Calling the same twice at once is calling it."""
     return frozenset((did.name, did.arguments, did.result) for did in answer.calls)
 
@@ -171,7 +171,7 @@ def _same_error(view: View) -> int:
     return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _newest(view)))
 
 
-def _errors(answer: Answer | None) -> frozenset[str]:
+def _errors(answer: CallGroup | None) -> frozenset[str]:
     """What all the calls of an answer failed with; nothing where one did not."""
     if answer is None or not _hurries(answer):
         return frozenset()
@@ -179,11 +179,11 @@ def _errors(answer: Answer | None) -> frozenset[str]:
     return found if "" not in found else frozenset()
 
 
-def _only_searches(answer: Answer) -> bool:
+def _only_searches(answer: CallGroup) -> bool:
     return all(did.name in SEARCHES for did in answer.calls)
 
 
-def _hurries(answer: Answer) -> bool:
+def _hurries(answer: CallGroup) -> bool:
     return not any(
         did.name in POLLING or re.search(_WAITS, did.command) for did in answer.calls
     )
@@ -193,5 +193,5 @@ def _long(did: Did) -> bool:
     return did.took >= LONG and not did.failed
 
 
-def _names(answer: Answer) -> str:
+def _names(answer: CallGroup) -> str:
     return " and ".join(dict.fromkeys(did.name for did in answer.calls))

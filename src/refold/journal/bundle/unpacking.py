@@ -43,7 +43,7 @@ _SHOWN_ID = re.compile(
 _AT_ONCE = 1 << 20  # bytes
 
 
-class Made(Struct, frozen=True):
+class ImportedSession(Struct, frozen=True):
     """The session `id`, made of one that was called `source`, and how much it has.
 
     `lacking` are blobs. `taken`: there is a session of that id here.
@@ -73,7 +73,7 @@ def unpack(
     now: float,
     directory: str,
     disk: Disk | None = None,
-) -> Made:
+) -> ImportedSession:
     """Make the session that stands in `file`, to go on in `directory`.
 
     It keeps its id where that is free. Raises `BadInput` for what is not good; then nothing
@@ -126,7 +126,7 @@ class _Taking:
         self._events = self._blobs = 0
         self._kept = set[str]()  # blobs of that
 
-    def all(self) -> Made:
+    def all(self) -> ImportedSession:
         for member in self._reading.members():
             above, _, last = member.rpartition("/")
             if last == lines.NAME:
@@ -138,7 +138,7 @@ class _Taking:
         self._keep()
         named = sum(len(part.blobs) for part in self._parts.values())
         counts = (len(self._parts), self._events, self._blobs, named - self._blobs)
-        return Made(self._news.id, self._news.source, *counts)
+        return ImportedSession(self._news.id, self._news.source, *counts)
 
     def _session(self, name: str) -> None:
         path = self._place(name)

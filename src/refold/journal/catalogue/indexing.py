@@ -20,7 +20,7 @@ from refold.journal import codec, lines
 from refold.journal.catalogue import card as cards
 from refold.journal.catalogue import words
 from refold.journal.catalogue.card import Card
-from refold.journal.catalogue.tables import Read, Row, Tables
+from refold.journal.catalogue.tables import CatalogueRow, Read, Tables
 from refold.journal.codec import Head
 from refold.journal.seen import Seen, Stamp, stamp_of
 
@@ -113,7 +113,7 @@ class Indexing:
         return all(self._emptied(row) for row in rows if row is not None)
 
     def _read(
-        self, id_: str, file: str, stamp: Stamp, row: Row | None
+        self, id_: str, file: str, stamp: Stamp, row: CatalogueRow | None
     ) -> Sequence[str] | None:
         try:
             with open(file, "rb", buffering=_BUFFER) as opened:
@@ -140,10 +140,10 @@ class Indexing:
         self._tables.put(row.key, card, replace(read, stamp=stamp) if whole else read)
         return None if reading is not None and not whole else card.children
 
-    def _added(self, id_: str) -> Row:
-        return Row(self._tables.add(Card(id_)), Card(id_), Read())
+    def _added(self, id_: str) -> CatalogueRow:
+        return CatalogueRow(self._tables.add(Card(id_)), Card(id_), Read())
 
-    def _emptied(self, row: Row) -> bool:
+    def _emptied(self, row: CatalogueRow) -> bool:
         """Forget all of it, or as much as there is time for; then False."""
         while self._tables.forget_some(row):
             if time.monotonic() >= self._ends:
@@ -207,7 +207,7 @@ class _Reading:
                 yield line[:-1]
 
 
-def _goes_on(row: Row, file: BinaryIO) -> bool:
+def _goes_on(row: CatalogueRow, file: BinaryIO) -> bool:
     """Is this the journal we know, with nothing changed but what comes after?"""
     read = row.read
     if row.card.damage or not read.last:

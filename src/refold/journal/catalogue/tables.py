@@ -80,7 +80,7 @@ class Read(Struct, frozen=True):
     h: str = ""
 
 
-class Row(Struct, frozen=True):
+class CatalogueRow(Struct, frozen=True):
     key: int
     card: Card
     read: Read
@@ -125,13 +125,13 @@ class Tables:
         found = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
         return {id_: Stamp(size, mtime, inode) for id_, size, mtime, inode in found}
 
-    def row(self, id_: str) -> Row | None:
+    def row(self, id_: str) -> CatalogueRow | None:
         for key, card, size, mtime, inode, upto, last, h in self._sql.execute(
             "SELECT key, card, size, mtime, inode, upto, last, h FROM sessions "
             "WHERE id = ?", (id_,),
         ):  # fmt: skip
             read = Read(Stamp(size, mtime, inode), upto, last, h)
-            return Row(key, _CARD.decode(card), read)
+            return CatalogueRow(key, _CARD.decode(card), read)
         return None
 
     def cards(self, *, children: bool = False) -> list[Card]:
@@ -171,7 +171,7 @@ class Tables:
             ((key << _BITS | seq, text, who) for seq, who, text in words),
         )
 
-    def forget_some(self, row: Row) -> bool:
+    def forget_some(self, row: CatalogueRow) -> bool:
         """A part of a session, or what is left of it. Is there more?"""
         first, last = row.key << _BITS, (row.key + 1 << _BITS) - 1
         rest = self._sql.execute(

@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from refold.permissions.shell.dangers import dangerous
-from refold.permissions.shell.plain import Part, plain
+from refold.permissions.shell.plain import SimpleCommand, plain
 
 _WILD = re.compile(r"[*?\[]")
 
 
-def covers(pattern: str, part: Part) -> bool:
+def covers(pattern: str, part: SimpleCommand) -> bool:
     """`pattern` as in `npm run test:*`."""
     if not part.bare:
         return False

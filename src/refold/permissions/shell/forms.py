@@ -12,10 +12,10 @@ from msgspec import Struct
 from refold.permissions.facts import Facts
 from refold.permissions.shell import programs
 from refold.permissions.shell.git import sort_out_git
-from refold.permissions.shell.options import Given, form, sort_out
-from refold.permissions.shell.plain import Part
+from refold.permissions.shell.options import ParsedOptions, form, sort_out
+from refold.permissions.shell.plain import SimpleCommand
 from refold.permissions.shell.scripts import only_computes, only_prints, tested
-from refold.permissions.shell.spelling import Word
+from refold.permissions.shell.spelling import ShellWord
 from refold.permissions.shell.words import GAP
 
 _SETS = re.compile(r"%[^A-Za-z%]*n")  # as a format of printf
@@ -32,7 +32,7 @@ class Files(Struct, frozen=True):
     problem: str = ""
 
 
-def files_of(part: Part, facts: Facts) -> Files:
+def files_of(part: SimpleCommand, facts: Facts) -> Files:
     """Its words that are files, if it is a command of the table in a known form."""
     name, words = part.values[0], part.values[1:]
     if len(words) == 1 and _tells(name, words[0], facts):
@@ -52,7 +52,7 @@ def files_of(part: Part, facts: Facts) -> Files:
     return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
 
 
-def _listed(part: Part, facts: Facts) -> Files:
+def _listed(part: SimpleCommand, facts: Facts) -> Files:
     name, words = part.values[0], part.values[1:]
     takes = form(programs.LOOKING[name])
     if takes.at_most is not None and any(w.glob for w in part.words):
@@ -65,7 +65,7 @@ def _listed(part: Part, facts: Facts) -> Files:
     return _found(name, given, names_files=takes.names_files)
 
 
-def _follows(name: str, given: Given, facts: Facts) -> bool:
+def _follows(name: str, given: ParsedOptions, facts: Facts) -> bool:
     """Where there are walls, links lead to nothing that is not shown anyway."""
     follows = programs.FOLLOWING.get(name, frozenset[str]())
     return not facts.sandboxed and bool(given.options & follows)
@@ -81,7 +81,9 @@ def _tells(name: str, word: str, facts: Facts) -> bool:
     return known and word in ("--version", "--help")
 
 
-def _found(name: str, given: Given, *, names_files: bool = True, skip: int = 0) -> Files:
+def _found(
+    name: str, given: ParsedOptions, *, names_files: bool = True, skip: int = 0
+) -> Files:
     if given.problem:
         return Files(problem=f"{name} {given.problem} is not known to look only")
     return Files([at + 1 for at in given.others[skip:]] if names_files else ())
@@ -172,7 +174,7 @@ def _handed(words: Sequence[str], start: int, end: int, facts: Facts) -> Files:
         return Files(
             problem=f"{given[0] if given else 'nothing'} is not known to look only"
         )
-    found = files_of(Part(tuple(Word(word) for word in given)), facts)
+    found = files_of(SimpleCommand(tuple(ShellWord(word) for word in given)), facts)
     return Files([start + 1 + at for at in found.at], found.problem)
 
 

@@ -7,7 +7,7 @@ So this holds only inside a sandbox that neither writes nor reaches a network.
 import re
 from collections.abc import Sequence
 
-from refold.permissions.shell.options import Given, form, sort_out
+from refold.permissions.shell.options import ParsedOptions, form, sort_out
 
 _DIFF = (
     "-pusRabwWz -U: -M? -C? -B? -S: -G: --patch --no-patch --stat=? --shortstat --numstat "
@@ -112,14 +112,14 @@ _BEFORE = frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-paths
 _SIGNATURES = ("%G", "signature")
 
 
-def sort_out_git(words: Sequence[str]) -> tuple[int, Given]:
+def sort_out_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     """Where the words after the subcommand begin, and what they are."""
     at = 1
     while at < len(words) and words[at] in _BEFORE:
         at += 1
     command = words[at] if at < len(words) else ""
     if command == "--version" and at + 1 == len(words):
-        return at + 1, Given(frozenset(), (), ())
+        return at + 1, ParsedOptions(frozenset(), (), ())
     if command not in LOOKING:
         return at, _not(command or "git")
     takes = form(LOOKING[command])
@@ -139,7 +139,7 @@ def sort_out_git(words: Sequence[str]) -> tuple[int, Given]:
     return at + 1, found
 
 
-def _changes(command: str, rest: Sequence[str], found: Given) -> bool:
+def _changes(command: str, rest: Sequence[str], found: ParsedOptions) -> bool:
     """With other words these subcommands change what they otherwise say."""
     if command == "config":
         return not _asks_settings(rest)
@@ -149,12 +149,12 @@ def _changes(command: str, rest: Sequence[str], found: Given) -> bool:
     return naming and not found.options & _LISTING
 
 
-def _skipping_first(found: Given) -> Given:
-    return Given(found.options, found.values, found.others[1:])
+def _skipping_first(found: ParsedOptions) -> ParsedOptions:
+    return ParsedOptions(found.options, found.values, found.others[1:])
 
 
-def _not(word: str) -> Given:
-    return Given(frozenset(), (), (), word)
+def _not(word: str) -> ParsedOptions:
+    return ParsedOptions(frozenset(), (), (), word)
 
 
 _STEERING = (

@@ -14,8 +14,8 @@ from msgspec import Struct
 from refold.permissions.facts import Facts
 from refold.permissions.shell import programs
 from refold.permissions.shell.forms import STRICT_ABOUT_GLOBS, files_of
-from refold.permissions.shell.plain import Part, plain
-from refold.permissions.shell.spelling import Word
+from refold.permissions.shell.plain import SimpleCommand, plain
+from refold.permissions.shell.spelling import ShellWord
 from refold.permissions.shell.standing import Unknown, standing
 
 _MOST_PLACES = 16
@@ -27,7 +27,7 @@ _GLOB = re.compile(r"[*?\[]")
 class Looked(Struct, frozen=True):
     """A simple command. `problem` says why it is not known to look only, or is ""."""
 
-    part: Part
+    part: SimpleCommand
     problem: str = ""
     goes: bool = False  # it only goes to another directory
     at_home: bool = True  # no `cd` came before
@@ -62,7 +62,7 @@ def survey(
     return tuple(found)
 
 
-def _gone(part: Part, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
+def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
     """Where `cd` may lead: bash goes by names, the system by links. () if outside."""
     if part.loops or part.settings:
         return ()
@@ -71,7 +71,7 @@ def _gone(part: Part, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
     except Unknown:
         return ()
     match words:
-        case (_, Word(value=name, glob=False)) if name and not name.startswith("-"):
+        case (_, ShellWord(value=name, glob=False)) if name and not name.startswith("-"):
             ways = [posixpath.normpath(posixpath.join(place, name)) for place in here]
             ways += [facts.follow(posixpath.join(place, name)) for place in here]
             inside = not any(
@@ -83,7 +83,7 @@ def _gone(part: Part, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
 
 
 def _problem(
-    part: Part,
+    part: SimpleCommand,
     here: Sequence[str],
     facts: Facts,
     free: Callable[[str], bool],
@@ -102,7 +102,7 @@ def _problem(
 
 
 def _of_one(
-    part: Part, here: Sequence[str], facts: Facts, free: Callable[[str], bool]
+    part: SimpleCommand, here: Sequence[str], facts: Facts, free: Callable[[str], bool]
 ) -> str:
     name = part.values[0]
     files = files_of(part, facts)
@@ -116,7 +116,7 @@ def _of_one(
         name in programs.MEEK or _after_dashes(part)
     ):
         return "a file's name could be taken for an option"
-    named = [part.words[at] for at in files.at] or [Word(".")]
+    named = [part.words[at] for at in files.at] or [ShellWord(".")]
     for word in (*named, *part.reads):
         for place in here:
             real = where(word, place, facts)
@@ -128,7 +128,7 @@ def _of_one(
     return ""
 
 
-def where(word: Word, place: str, facts: Facts) -> str:
+def where(word: ShellWord, place: str, facts: Facts) -> str:
     """Where a file that a word names really is, up to a glob. "" if that is uncertain."""
     value = word.value
     if value in _ANYWHERE:
@@ -141,7 +141,7 @@ def where(word: Word, place: str, facts: Facts) -> str:
     return posixpath.normpath(facts.follow(posixpath.join(place, value)))
 
 
-def _after_dashes(part: Part) -> bool:
+def _after_dashes(part: SimpleCommand) -> bool:
     values = part.values
     dashes = values.index("--") if "--" in values else len(values)
     return not any(w.loose for w in part.words[:dashes]) and (

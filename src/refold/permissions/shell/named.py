@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import spelling
 from refold.permissions.shell.forms import files_of
-from refold.permissions.shell.plain import Part
+from refold.permissions.shell.plain import SimpleCommand
 from refold.permissions.shell.running import Running, name_of
 from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
 
@@ -47,7 +47,7 @@ _WRITERS = frozenset(
 _INSIDE = re.compile(r"[=:@,]")
 
 
-class Named(Struct, frozen=True):
+class NamedFile(Struct, frozen=True):
     """A file: as named and as followed, absolute; both may hold marks.
 
     `looks` says that the command only looks at it, `writes` that it may be written for
@@ -61,12 +61,12 @@ class Named(Struct, frozen=True):
     deep: bool = False
 
 
-def named(found: Running, cwd: str, facts: Facts) -> Iterator[Named]:
+def named(found: Running, cwd: str, facts: Facts) -> Iterator[NamedFile]:
     places = places_of(found, cwd, facts)
     # Whether git may be trusted is not asked here, only which words are files.
     facts = structs.replace(facts, sandboxed=True)
     # A command that runs others stands in the list whole and in parts.
-    seen = set[Named]()
+    seen = set[NamedFile]()
     for command in found.commands:
         for name in _of(command, places, facts):
             if name not in seen:
@@ -75,19 +75,19 @@ def named(found: Running, cwd: str, facts: Facts) -> Iterator[Named]:
     for text in found.quoted:
         if len(text) < _LONGEST_NAME and "\n" not in text:
             for place in places:
-                yield Named(*_path(text, place, facts), looks=False, writes=True)
+                yield NamedFile(*_path(text, place, facts), looks=False, writes=True)
     for redirect in found.redirects:
         for place in places:
             path = _path(redirect.target.value, place, facts)
-            yield Named(*path, looks=not redirect.writes, writes=redirect.writes)
+            yield NamedFile(*path, looks=not redirect.writes, writes=redirect.writes)
 
 
 def _of(
     command: tuple[Word, ...], places: tuple[str, ...], facts: Facts
-) -> Iterator[Named]:
+) -> Iterator[NamedFile]:
     name = name_of(command)
-    words = tuple(spelling.Word(w.text) for w in command)
-    files = files_of(Part(words), facts)
+    words = tuple(spelling.ShellWord(w.text) for w in command)
+    files = files_of(SimpleCommand(words), facts)
     looks = not files.problem
     at = files.at if looks else range(1, len(command))
     deep = _reads_deep(name, [w.text for w in command])
@@ -95,10 +95,10 @@ def _of(
     for value in {v for i in at for v in _values(command[i].value, inside=inside)}:
         for place in places:
             path = _path(value, place, facts)
-            yield Named(*path, looks=looks, writes=name in _WRITERS, deep=deep)
+            yield NamedFile(*path, looks=looks, writes=name in _WRITERS, deep=deep)
     if deep and (not looks or not files.at):
         for place in places:
-            yield Named(place, place, looks=True, writes=False, deep=True)
+            yield NamedFile(place, place, looks=True, writes=False, deep=True)
 
 
 def _values(value: str, *, inside: bool) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Form(Struct, frozen=True):
     ways: frozenset[str] = frozenset()
 
 
-class Given(Struct, frozen=True):
+class ParsedOptions(Struct, frozen=True):
     """The words of a command, sorted. `options` are without their values."""
 
     options: frozenset[str]
@@ -69,7 +69,7 @@ def form(written: str) -> Form:
     )
 
 
-def sort_out(words: Sequence[str], takes: Form) -> Given:
+def sort_out(words: Sequence[str], takes: Form) -> ParsedOptions:
     """`words` from the first after the program's name."""
     options, values, others = set[str](), list[str](), list[int]()
     at = 0
@@ -83,18 +83,18 @@ def sort_out(words: Sequence[str], takes: Form) -> Given:
             others.append(at - 1)
             continue
         if others and "@front" in takes.ways:
-            return Given(frozenset(options), tuple(values), tuple(others), word)
+            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
         found = _long(word, takes) if word.startswith("--") else _short(word, takes)
         if found is None:
-            return Given(frozenset(options), tuple(values), tuple(others), word)
+            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
         names, value, more = found
         if at + more > len(words):
-            return Given(frozenset(options), tuple(values), tuple(others), word)
+            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
         options.update(names)
         values.extend(value)
         values.extend(words[at : at + more])
         at += more
-    return Given(frozenset(options), tuple(values), tuple(others))
+    return ParsedOptions(frozenset(options), tuple(values), tuple(others))
 
 
 def _long(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from msgspec import Struct, structs
 
-from refold.permissions.shell.spelling import NotPlain, Word, not_read, shown, word
+from refold.permissions.shell.spelling import NotPlain, ShellWord, not_read, shown, word
 from refold.permissions.shell.words import GAP
 
 LONGEST = 10_000  # characters that are still looked at
@@ -65,19 +65,19 @@ class Loop(Struct, frozen=True):
     """`mark` stands for one word after the other."""
 
     mark: str
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
 
 
-class Part(Struct, frozen=True):
+class SimpleCommand(Struct, frozen=True):
     """A simple command, and the operator before it ("" for the first).
 
     `reads` are files that it is given as its input, `fed` a text. `before` is what a
     grammar takes for its first words, `settings` are those before it.
     """
 
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
     after: str = ""
-    reads: tuple[Word, ...] = ()
+    reads: tuple[ShellWord, ...] = ()
     fed: bool = False
     before: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -98,11 +98,11 @@ class Part(Struct, frozen=True):
 class Plain(Struct, frozen=True):
     """The simple commands of a script, or why it is not plain."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SimpleCommand, ...] = ()
     problem: str = ""
 
 
-def plain(text: str) -> tuple[Part, ...]:
+def plain(text: str) -> tuple[SimpleCommand, ...]:
     """The simple commands of a plain script; none at all if it is not plain."""
     return taken_apart(text).parts
 
@@ -124,12 +124,12 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
-        self._parts: list[Part] = []
+        self._parts: list[SimpleCommand] = []
         self._loops: list[tuple[str, Loop]] = []
         self._made = 0
         self._documents: list[tuple[str, bool, bool]] = []
 
-    def script(self) -> tuple[Part, ...]:
+    def script(self) -> tuple[SimpleCommand, ...]:
         self._list(inside=False)
         if self._documents:
             raise NotPlain(self._documents[0][0], "never ends the here-document")
@@ -188,7 +188,7 @@ class _Reader:
         settings = list[str]()
         while found := _ASSIGNS.match(self._text, self._at):
             settings.append(self._setting(found))
-        words, reads, fed = list[Word](), list[Word](), False
+        words, reads, fed = list[ShellWord](), list[ShellWord](), False
         end = start
         while self._blanks() < len(self._text) and not _OPERATOR.match(
             self._text, self._at
@@ -215,7 +215,7 @@ class _Reader:
         told = (*before.split(), *(settings if before else ()))
         self._parts.append(
             _checked(
-                Part(
+                SimpleCommand(
                     tuple(words),
                     after,
                     tuple(reads),
@@ -240,7 +240,7 @@ class _Reader:
         start, name = self._at, found[0].removesuffix("=")
         self._at = found.end()
         blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
-        value = Word("") if blank else self._next()
+        value = ShellWord("") if blank else self._next()
         written = self._text[start : self._at]
         allowed = _SETTINGS.get(name)
         if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
@@ -248,7 +248,7 @@ class _Reader:
         self._blanks()
         return written
 
-    def _input(self) -> Word:
+    def _input(self) -> ShellWord:
         start = self._at
         found = self._next()
         if found.glob or found.split or GAP in found.value or found.value == "-":
@@ -257,7 +257,7 @@ class _Reader:
             )
         return found
 
-    def _next(self) -> Word:
+    def _next(self) -> ShellWord:
         """The next word. Over a line's end it may not go where a text is to follow it."""
         start = self._at
         marks = {name: loop.mark for name, loop in self._loops}
@@ -312,12 +312,12 @@ class _Reader:
         ):
             self._at = found.end()
 
-    def _loop_words(self, start: int) -> tuple[Word, ...]:
-        words = list[Word]()
+    def _loop_words(self, start: int) -> tuple[ShellWord, ...]:
+        words = list[ShellWord]()
         while self._blanks() < len(self._text) and self._text[self._at] not in ";\n":
             if numbers := _NUMBERS.match(self._text, self._at):
                 low, high = sorted(map(int, numbers.groups()))
-                words += [Word(str(n)) for n in range(low, min(high + 1, low + 1000))]
+                words += [ShellWord(str(n)) for n in range(low, min(high + 1, low + 1000))]
                 self._at = numbers.end()
             else:
                 words.append(self._next())
@@ -339,7 +339,7 @@ class _Reader:
         return self._text[start:].partition("\n")[0]
 
 
-def _checked(part: Part) -> Part:
+def _checked(part: SimpleCommand) -> SimpleCommand:
     if not part.words:
         raise NotPlain(part.text, "names no program")
     first = part.words[0]

@@ -65,7 +65,7 @@ _LONGEST = 60  # characters of a part that is named
 _ENDS = re.compile(r"[ \t\n;|&]|$")
 
 
-class Word(Struct, frozen=True):
+class ShellWord(Struct, frozen=True):
     """A word that the shell hands on as it stands, but for globs if `glob`.
 
     With `loose` a glob stands first: the name of a file could look like an option.
@@ -92,10 +92,10 @@ def shown(part: str) -> str:
     return f"`{line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}`"
 
 
-def word(text: str, at: int, loops: Mapping[str, str]) -> tuple[Word, int]:
+def word(text: str, at: int, loops: Mapping[str, str]) -> tuple[ShellWord, int]:
     """The word that begins at `at`, and where it ends. `loops` are their marks by name."""
     if found := _ALONE.match(text, at):
-        return Word(found[0].removeprefix("\\")), found.end()
+        return ShellWord(found[0].removeprefix("\\")), found.end()
     value, bare, start = "", "", at
     split = set[str]()
     while True:
@@ -124,7 +124,7 @@ def word(text: str, at: int, loops: Mapping[str, str]) -> tuple[Word, int]:
         raise NotPlain(text[start:at], "may stand for a home directory or be a comment")
     glob = bool(_GLOB.search(bare)) and bare not in ("[", "]")
     loose = glob and bare[0] in "*?["
-    return Word(value, glob, loose, frozenset(split)), at
+    return ShellWord(value, glob, loose, frozenset(split)), at
 
 
 def _double(text: str, at: int, loops: Mapping[str, str]) -> tuple[str, int]:

@@ -11,8 +11,8 @@ from itertools import product
 from msgspec import structs
 
 from refold.permissions.facts import Facts
-from refold.permissions.shell.plain import Loop, Part
-from refold.permissions.shell.spelling import Word
+from refold.permissions.shell.plain import Loop, SimpleCommand
+from refold.permissions.shell.spelling import ShellWord
 from refold.permissions.shell.words import HERE, HOME
 
 _MOST = 200  # commands that the loops around one may make of it
@@ -24,7 +24,9 @@ class Unknown(Exception):
     """Why it cannot be said what a command will be."""
 
 
-def standing(part: Part, here: Sequence[str], facts: Facts) -> Iterator[Part]:
+def standing(
+    part: SimpleCommand, here: Sequence[str], facts: Facts
+) -> Iterator[SimpleCommand]:
     """What `part` may be when it runs in one of the directories `here`. Raises `Unknown`."""
     marked = "".join(word.value for word in (*part.words, *part.reads))
     known = [(HOME, _place(facts.home, "HOME"))] if HOME in marked else []
@@ -50,17 +52,17 @@ def standing(part: Part, here: Sequence[str], facts: Facts) -> Iterator[Part]:
         )
 
 
-def _place(path: str, name: str) -> Word:
+def _place(path: str, name: str) -> ShellWord:
     if not path.startswith("/"):
         raise Unknown(f"it is not known what ${name} stands for")
-    return Word(path)
+    return ShellWord(path)
 
 
-def _words(loop: Loop) -> Sequence[Word]:
+def _words(loop: Loop) -> Sequence[ShellWord]:
     return loop.words
 
 
-def _put(word: Word, put: Sequence[tuple[str, Word]]) -> Word:
+def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
     value, glob, loose = word.value, word.glob, word.loose
     for mark, meant in put:
         if mark not in word.value:
@@ -74,4 +76,4 @@ def _put(word: Word, put: Sequence[tuple[str, Word]]) -> Word:
         elif again and not _WHOLE.fullmatch(meant.value):
             raise Unknown("a word without quotes may become several")
         value = value.replace(mark, meant.value)
-    return Word(value, glob, loose, word.split)
+    return ShellWord(value, glob, loose, word.split)

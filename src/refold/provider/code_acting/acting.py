@@ -25,7 +25,7 @@ from refold.provider.port import (
     Request,
     TextDelta,
 )
-from refold.provider.text_protocol.told import Told, tool_lines
+from refold.provider.text_protocol.told import RequestRenderer, tool_lines
 from refold.values.messages import ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 
@@ -72,7 +72,7 @@ class CodeActing:
 
     def __init__(self, inner: Provider, *, small: bool = False) -> None:
         self.inner, self._small = inner, small
-        self._told = Told(InFences(small=small))
+        self._told = RequestRenderer(InFences(small=small))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         acts = any(tool.name == PYTHON for tool in request.tools)
@@ -90,7 +90,7 @@ class CodeActing:
             return replace(plain, stops=(_CLOSED,)) if code else plain
         # What is asked beside the talk must not push out what is kept of it.
         called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
-        return Told(InFences()).plain(request) if called else request
+        return RequestRenderer(InFences()).plain(request) if called else request
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closes):

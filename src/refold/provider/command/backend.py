@@ -14,9 +14,9 @@ from refold.provider import sendable
 from refold.provider.command import failing
 from refold.provider.command.program import Program, start
 from refold.provider.command.prompts import Prompts
-from refold.provider.command.reading import Reading
-from refold.provider.command.spec import CommandSpec, Patience, Talk
-from refold.provider.command.workplace import Words, Workplace, prepared
+from refold.provider.command.reading import ProgramOutputReader
+from refold.provider.command.spec import CommandSpec, ProgramTimeouts, Talk
+from refold.provider.command.workplace import ProgramPrompt, Workplace, prepared
 from refold.provider.port import Came, Delta, Request, Sent
 
 # Not every program takes an empty file.
@@ -34,7 +34,7 @@ class CommandLine:
         *,
         environ: Mapping[str, str],
         talk: Talk,
-        patience: Patience,
+        patience: ProgramTimeouts,
     ) -> None:
         self._spec, self._model, self._program = spec, model, program
         self._environ, self._patience = environ, patience
@@ -48,7 +48,7 @@ class CommandLine:
                     yield Sent(name, content)
                 yield Sent(place.line, place.stdin or b"")
             program = await self._started(place)
-            reading, code = Reading(self._spec.output), 0
+            reading, code = ProgramOutputReader(self._spec.output), 0
             try:
                 while not (reading.over or reading.trouble):
                     piece = await self._piece(program)
@@ -89,7 +89,7 @@ class CommandLine:
         system = sendable.text(request.system).strip() or _NO_SYSTEM
         alone = "{system}" in spec.slots or "{system_file}" in spec.slots
         prompt = self._prompts.prompt(request.messages, "" if alone else request.system)
-        words = Words(prompt, system, self._model, request.effort)
+        words = ProgramPrompt(prompt, system, self._model, request.effort)
         return prepared(spec, self._program, words, self._environ)
 
     async def _started(self, place: Workplace) -> Program:
@@ -113,7 +113,7 @@ class CommandLine:
             raise failing.silent(self._spec, idle, words) from error
 
     def _failure(
-        self, reading: Reading, program: Program, code: int, in_time: bool
+        self, reading: ProgramOutputReader, program: Program, code: int, in_time: bool
     ) -> ProviderError | None:
         spec, words = self._spec, program.last_words
         ending = failing.ended(code) if in_time else ""

@@ -17,7 +17,7 @@ from refold.provider.command import failing
 from refold.provider.command.backend import CommandLine
 from refold.provider.command.builtin import backends
 from refold.provider.command.keys import key_names
-from refold.provider.command.spec import OWN, CommandSpec, Patience, Talk
+from refold.provider.command.spec import OWN, CommandSpec, ProgramTimeouts, Talk
 from refold.provider.command.workplace import without_keys
 
 
@@ -91,7 +91,7 @@ def connect(
     environ: Mapping[str, str],
     secrets: Collection[str] = (),
     talk: Talk | None = None,
-    patience: Patience | None = None,
+    patience: ProgramTimeouts | None = None,
 ) -> CommandLine:
     """A provider to ask. What `talk` leaves open is as `spec` has it.
 
@@ -113,7 +113,7 @@ def connect(
         if known.passed_over(program):
             known.need(program)
         raise BadInput(failing.missing(spec, spec.argv[0]))
-    patience = patience or Patience()
+    patience = patience or ProgramTimeouts()
     if spec.idle:
         patience = replace(patience, idle=spec.idle)
     built_in = {name for other in providers() for name in other.secret_envs}

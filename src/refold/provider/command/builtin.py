@@ -6,7 +6,7 @@ tests run the real programs to prove it.
 
 from refold.provider.command import keys
 from refold.provider.command.paths import places
-from refold.provider.command.spec import CommandSpec, Counts, Output
+from refold.provider.command.spec import CommandSpec, Counts, ProgramOutput
 
 
 def backends() -> tuple[CommandSpec, ...]:
@@ -44,7 +44,7 @@ def _claude_code() -> CommandSpec:
         ),
         model_argv=("--model", "{model}"),
         effort_argv=("--effort", "{effort}"),
-        output=Output(
+        output=ProgramOutput(
             "jsonl",
             text=places(f"event.delta.text if {event} event.delta.type=text_delta"),
             whole=places("result if type=result is_error=false"),
@@ -130,7 +130,7 @@ def _codex() -> CommandSpec:
         model_argv=("--model", "{model}"),
         effort_argv=("-c", 'model_reasoning_effort="{effort}"'),
         efforts={"max": "xhigh"},
-        output=Output(
+        output=ProgramOutput(
             "jsonl",
             text=places("item.text if type=item.completed item.type=agent_message"),
             thinking=places("item.text if type=item.completed item.type=reasoning"),
@@ -166,7 +166,7 @@ def _gemini() -> CommandSpec:
             "--approval-mode", "default",
         ),
         model_argv=("--model", "{model}"),
-        output=Output(
+        output=ProgramOutput(
             "jsonl",
             text=places("content if type=message role=assistant"),
             error=places(
@@ -200,7 +200,7 @@ def _ollama() -> CommandSpec:
         name="ollama-cli",
         label="ollama run",
         argv=("ollama", "run", "{model}", "--nowordwrap", "--hidethinking", "--verbose"),
-        output=Output(
+        output=ProgramOutput(
             printed=(
                 ("fresh", r"^prompt eval count:\s+([\d,]+)"),
                 ("output", r"^eval count:\s+([\d,]+)"),

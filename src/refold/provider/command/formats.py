@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.provider.command.given import Format
-from refold.provider.command.transcript import Said
+from refold.provider.command.transcript import TranscriptLine
 
 _NAMES = {
     "system": "System",
@@ -35,7 +35,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class Form(Struct, frozen=True):
     """How one message is written, and what stands between, before and after them."""
 
-    one: Callable[[Said], str]
+    one: Callable[[TranscriptLine], str]
     between: str = "\n\n"
     before: str = ""
     after: str = ""
@@ -53,28 +53,28 @@ def form(name: Format) -> Form:
             return Form(_xml, "\n", "<conversation>\n", "\n</conversation>")
 
 
-def written(told: Sequence[Said], name: Format) -> str:
+def written(told: Sequence[TranscriptLine], name: Format) -> str:
     found = form(name)
     return found.before + found.between.join(map(found.one, told)) + found.after
 
 
-def _plain(said: Said) -> str:
+def _plain(said: TranscriptLine) -> str:
     """A line that begins like a speaker's gets a backslash before the name."""
     return f"{_NAMES[said.speaker]}: " + _SPEAKER.sub(r"\1\\\2", _lines(said.text))
 
 
-def _markdown(said: Said) -> str:
+def _markdown(said: TranscriptLine) -> str:
     """The fence around a message is longer than any in it."""
     text = _lines(said.text)
     fence = "`" * max((len(run) + 1 for run in _FENCES.findall(text)), default=3)
     return f"## {_NAMES[said.speaker]}\n\n{fence}text\n{text}\n{fence}"
 
 
-def _json(said: Said) -> str:
+def _json(said: TranscriptLine) -> str:
     return msgspec.json.encode({"role": said.speaker, "content": said.text}).decode()
 
 
-def _xml(said: Said) -> str:
+def _xml(said: TranscriptLine) -> str:
     """In CDATA sections the words stay as they are: code, and calls in tags, too."""
     text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", _lines(said.text))
     text = text.replace("]]>", "]]]]><![CDATA[>")

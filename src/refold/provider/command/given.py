@@ -22,7 +22,7 @@ class UsagePlaces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     input_has_cached: bool = True  # whether `input` includes cached tokens
 
 
-class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProgramSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program that is used as a model. See [command lines](backends.md)."""
 
     command: tuple[str, ...] = ()  # the program and its arguments

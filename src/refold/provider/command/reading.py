@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from refold.provider.command.paths import Where
-from refold.provider.command.spec import Counts, Output
+from refold.provider.command.spec import Counts, ProgramOutput
 from refold.provider.port import Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.provider.sse import Lines
 from refold.values.clean import clean
@@ -33,10 +33,10 @@ _LONGEST_ESCAPE = 256
 _DIGITS = 18  # of a number; more are no count
 
 
-class Reading:
+class ProgramOutputReader:
     """Feed it what is printed. `over`: the program has said that this was all."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: ProgramOutput) -> None:
         self._output = output
         self._lines, self._plain = Lines(), _Plain()
         self._said = self._unended = 0

@@ -36,7 +36,7 @@ class Talk(Struct, frozen=True):
         )
 
 
-class Patience(Struct, frozen=True):
+class ProgramTimeouts(Struct, frozen=True):
     """How long a program is waited for, in seconds."""
 
     idle: float = 120.0  # silence, before or between pieces of an answer
@@ -60,7 +60,7 @@ class Counts(Struct, frozen=True):
     inclusive: bool = False
 
 
-class Output(Struct, frozen=True):
+class ProgramOutput(Struct, frozen=True):
     """What a program prints on its standard output.
 
     With `text` all of it is the answer. With `jsonl` each line is a JSON document,
@@ -98,7 +98,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     effort_argv: tuple[str, ...] = ()  # added where an effort is wished for
     efforts: Mapping[str, str] = {}  # where it has another word for one
     stdin: bool = True  # the prompt goes in there; else it is closed
-    output: Output = Output()
+    output: ProgramOutput = ProgramOutput()
     tools: Literal["none", "off", "on"] = "on"
     tools_off_by: str = ""  # what does it, in words for a person
     model: str = ""  # the one to take when a person names none

@@ -7,18 +7,25 @@ import re
 from collections.abc import Mapping
 
 from refold.errors import BadInput
-from refold.provider.command.given import Command, UsagePlaces
+from refold.provider.command.given import ProgramSettings, UsagePlaces
 from refold.provider.command.paths import places
-from refold.provider.command.spec import OWN, SLOTS, CommandSpec, Counts, Output, Talk
+from refold.provider.command.spec import (
+    OWN,
+    SLOTS,
+    CommandSpec,
+    Counts,
+    ProgramOutput,
+    Talk,
+)
 from refold.provider.failures import masked
 
 
-def own(commands: Mapping[str, Command]) -> tuple[CommandSpec, ...]:
+def own(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
     """All that the settings describe. Raises `BadInput` for one that makes no sense."""
     return tuple(from_settings(name, given) for name, given in commands.items())
 
 
-def from_settings(name: str, given: Command) -> CommandSpec:
+def from_settings(name: str, given: ProgramSettings) -> CommandSpec:
     where = f"[commands.{name}]"
     _check(where, name, given)
     text = "\n".join((*given.command, *given.environ.values()))
@@ -46,7 +53,7 @@ def from_settings(name: str, given: Command) -> CommandSpec:
     )
 
 
-def _check(where: str, name: str, given: Command) -> None:
+def _check(where: str, name: str, given: ProgramSettings) -> None:
     if not re.fullmatch(r"[\w.-]+", name):
         raise BadInput(f"{where}: a name has letters, digits, and - _ . only")
     if not (given.command and given.command[0].strip()):
@@ -81,19 +88,19 @@ def _unknown(argument: str) -> str:
     return next((name for name in found if name not in SLOTS), "")
 
 
-def _output(where: str, given: Command) -> Output:
+def _output(where: str, given: ProgramSettings) -> ProgramOutput:
     named = (given.text, given.whole, given.thinking, given.error, given.end, given.cost)
     if given.output == "text":
         if any(named) or given.usage != UsagePlaces():
             raise BadInput(f'{where}: places are for output = "jsonl", and it says "text"')
-        return Output()
+        return ProgramOutput()
     if not (given.text or given.whole):
         raise BadInput(
             f'{where}: where is the answer in a line of JSON? Say text = "place" or '
             'whole = "place"'
         )
     usage = given.usage
-    return Output(
+    return ProgramOutput(
         "jsonl",
         text=places(given.text),
         whole=places(given.whole),

@@ -34,14 +34,14 @@ _DIGEST = 120  # characters of a message in a summary
 _RESULTS = ("<tool_result", "<tool_response")
 
 
-class Said(Struct, frozen=True):
+class TranscriptLine(Struct, frozen=True):
     speaker: Speaker
     text: str
 
 
 def transcript(
     messages: Sequence[Spoken], context: Context, window: int, system: str = ""
-) -> tuple[Said, ...]:
+) -> tuple[TranscriptLine, ...]:
     """What is told, in its order. It begins with the guide, and `system` if any."""
     talk = [spoken.message for spoken in messages]
     whole = _whole(talk, context, max(window, 1))
@@ -57,18 +57,22 @@ def transcript(
     return tuple(told)
 
 
-def guide(system: str = "") -> Said:
+def guide(system: str = "") -> TranscriptLine:
     """What a transcript begins with."""
     more = f"\n\n{sendable.text(system)}" if system.strip() else ""
-    return Said("system", f"{GUIDE}{more}")
+    return TranscriptLine("system", f"{GUIDE}{more}")
 
 
-def said(message: Message) -> list[Said]:
+def said(message: Message) -> list[TranscriptLine]:
     """A message in its own words; nothing for an answer without any."""
     words = "\n\n".join(filter(None, map(_words, message.parts)))
     if not words.strip():
-        return [] if message.role == "assistant" else [Said(message.role, "(no words)")]
-    return [Said(message.role, words)]
+        return (
+            []
+            if message.role == "assistant"
+            else [TranscriptLine(message.role, "(no words)")]
+        )
+    return [TranscriptLine(message.role, words)]
 
 
 def _whole(talk: Sequence[Message], context: Context, window: int) -> set[int]:
@@ -133,7 +137,7 @@ def _picture(image: Image) -> str:
     return f"[a picture, {called}, that cannot be shown here]"
 
 
-def _instead(gap: Sequence[Message], context: Context) -> list[Said]:
+def _instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
     """What stands for messages that are not told whole."""
     if not gap or context == "fresh":
         return []
@@ -141,12 +145,14 @@ def _instead(gap: Sequence[Message], context: Context) -> list[Said]:
         count = (
             "1 earlier message is" if len(gap) == 1 else f"{len(gap)} earlier messages are"
         )
-        return [Said("note", f"({count} left out here.)")]
+        return [TranscriptLine("note", f"({count} left out here.)")]
     lines = [_digest(one) for message in gap for one in said(message)]
-    return [Said("note", "Earlier, in short:\n" + "\n".join(lines))] if lines else []
+    return (
+        [TranscriptLine("note", "Earlier, in short:\n" + "\n".join(lines))] if lines else []
+    )
 
 
-def _digest(one: Said) -> str:
+def _digest(one: TranscriptLine) -> str:
     line = " ".join(one.text.split())
     line = line if len(line) <= _DIGEST else line[: _DIGEST - 1].rstrip() + "…"
     return f"- {one.speaker}: {line}"

@@ -31,7 +31,7 @@ _OURS = ("OLDPWD", "COLUMNS", "LINES", "FORCE_COLOR")
 _SLOT = re.compile("|".join(rf"\{{{name}\}}" for name in sorted(SLOTS)))
 
 
-class Words(Struct, frozen=True):
+class ProgramPrompt(Struct, frozen=True):
     """What a program is told. `system` stands alone only where a slot takes it."""
 
     prompt: str
@@ -60,7 +60,7 @@ class Workplace(Struct, frozen=True):
 
 
 def prepared(
-    spec: CommandSpec, program: str, words: Words, environ: Mapping[str, str]
+    spec: CommandSpec, program: str, words: ProgramPrompt, environ: Mapping[str, str]
 ) -> Workplace:
     """Make directory and files. Raises `TooLong`, and `OSError`."""
     directory = Path(tempfile.mkdtemp(prefix="refold-"))
@@ -109,7 +109,7 @@ def without_keys(
     return {name: value for name, value in environ.items() if name not in foreign}
 
 
-def _arguments(spec: CommandSpec, words: Words) -> tuple[str, ...]:
+def _arguments(spec: CommandSpec, words: ProgramPrompt) -> tuple[str, ...]:
     model = spec.model_argv if words.model else ()
     effort = spec.effort_argv if words.effort else ()
     return (*spec.argv[1:], *model, *effort)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from refold.provider import chat_chunks, openai_chat
 from refold.provider.encoded import Encoded
 from refold.provider.failures import Peer
-from refold.provider.http import Http, Patience
+from refold.provider.http import Http, Timeouts
 from refold.provider.local import protocol
 from refold.provider.local.models import Model
 from refold.provider.local.server import Address, Server
@@ -27,7 +27,7 @@ from refold.provider.stream import Reader, deltas
 
 LABEL = "the embedded model"
 MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
-_PATIENCE = Patience(connect=5.0, idle=600.0)  # a long prompt is read without a word
+_PATIENCE = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a word
 
 
 class Embedded:
@@ -49,7 +49,7 @@ class Embedded:
         reader = Reader(
             Events,
             chat_chunks.Chunk,
-            chat_chunks.Reading(),
+            chat_chunks.ChatStreamState(),
             chat_chunks.from_wire,
             chat_chunks.ending,
             over=b"[DONE]",
@@ -98,7 +98,7 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
 async def _as_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
-    reading = protocol.Reading(request)
+    reading = protocol.LocalStreamState(request)
     async with aclosing(answer) as found:
         async for delta in found:
             match delta:

@@ -19,14 +19,14 @@ from msgspec import Struct
 
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.models import Model
-from refold.provider.local.shelf import Origin, Shelf
+from refold.provider.local.shelf import ModelSource, Shelf
 from refold.provider.local.sources import Broken, Source
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 50_000_000  # bytes to leave free
 
 
-class Progress(Struct, frozen=True):
+class DownloadProgress(Struct, frozen=True):
     """`done` of `total` bytes are here; `trying` and `failed` say what is going on."""
 
     source: str
@@ -39,9 +39,9 @@ def fetch(
     model: Model,
     sources: Sequence[Source],
     shelf: Shelf,
-    tell: Callable[[Progress], None],
+    tell: Callable[[DownloadProgress], None],
     free: Callable[[Path], int] = lambda where: shutil.disk_usage(where).free,
-) -> Origin:
+) -> ModelSource:
     """Install `model` from the first source that has it.
 
     Raises `Unreachable` when none has, saying what each answered, and `BadInput`
@@ -70,7 +70,7 @@ def fetch(
             except (Broken, OSError) as error:
                 failures.append(f"{source.name}: {_reason(error)}")
                 done = os.fstat(partial).st_size
-                tell(Progress(source.name, done, model.size, failed=_reason(error)))
+                tell(DownloadProgress(source.name, done, model.size, failed=_reason(error)))
                 continue
             return _settle(partial, source, model, shelf)
     raise Unreachable(
@@ -114,13 +114,13 @@ def _check_room(
 
 
 def _fill(
-    partial: int, source: Source, model: Model, tell: Callable[[Progress], None]
+    partial: int, source: Source, model: Model, tell: Callable[[DownloadProgress], None]
 ) -> None:
     done = os.fstat(partial).st_size
     if done > model.size:  # not ours, whatever it is
         os.ftruncate(partial, 0)
         done = 0
-    tell(Progress(source.name, done, model.size))
+    tell(DownloadProgress(source.name, done, model.size))
     if done == model.size:
         return
     for piece in source.pieces(model, done):
@@ -128,7 +128,7 @@ def _fill(
             raise Broken(f"it sends more than {model.size:,} bytes")
         _write(partial, piece, done)
         done += len(piece)
-        tell(Progress(source.name, done, model.size))
+        tell(DownloadProgress(source.name, done, model.size))
     if done < model.size:
         raise Broken(f"it broke off after {done:,} of {model.size:,} bytes")
 
@@ -156,10 +156,10 @@ def _check_hash(partial: int, model: Model) -> None:
         )
 
 
-def _settle(partial: int, source: Source, model: Model, shelf: Shelf) -> Origin:
+def _settle(partial: int, source: Source, model: Model, shelf: Shelf) -> ModelSource:
     os.fsync(partial)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    origin = Origin(source.name, now, model.sha256)
+    origin = ModelSource(source.name, now, model.sha256)
     shelf.note(model, origin)
     os.replace(shelf.partial(model), shelf.place(model))
     directory = os.open(shelf.directory, os.O_RDONLY | os.O_DIRECTORY)

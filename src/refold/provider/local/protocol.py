@@ -60,7 +60,7 @@ def schema(request: Request) -> dict[str, Any] | None:
     return {"anyOf": [_shape(tool) for tool in offered]}
 
 
-class Reading:
+class LocalStreamState:
     """An answer as it comes in, told as deltas.
 
     `finish` is a call where it is a tool of the request, and simply the answer's

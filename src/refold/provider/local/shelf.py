@@ -17,7 +17,7 @@ from refold.own_files import opened
 from refold.provider.local.models import MODELS, Model
 
 
-class Origin(Struct, frozen=True):
+class ModelSource(Struct, frozen=True):
     """Where a model came from. `at` is an ISO date and time, in UTC."""
 
     source: str
@@ -44,13 +44,13 @@ class Shelf(Struct, frozen=True):
         """How many bytes of an unfinished download there are."""
         return _size(self.partial(model))
 
-    def origin(self, model: Model) -> Origin | None:
+    def origin(self, model: Model) -> ModelSource | None:
         try:
-            return msgspec.json.decode(self._record(model).read_bytes(), type=Origin)
+            return msgspec.json.decode(self._record(model).read_bytes(), type=ModelSource)
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def note(self, model: Model, origin: Origin) -> None:
+    def note(self, model: Model, origin: ModelSource) -> None:
         with open(self._record(model), "wb", opener=opened) as out:
             out.write(msgspec.json.encode(origin) + b"\n")
 

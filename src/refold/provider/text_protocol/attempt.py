@@ -13,7 +13,7 @@ from refold.provider.text_protocol import marks
 from refold.provider.text_protocol.marks import Opening
 from refold.provider.text_protocol.scan import Scan
 from refold.provider.text_protocol.shapes import (
-    Call,
+    ParsedCall,
     Tools,
     arguments_in,
     broken_call,
@@ -48,7 +48,7 @@ class Attempt:
         self.sure = self.tagged = False
         self.first: Opening | None = None  # what was opened first
         self.fence: Opening | None = None  # and the fence, before it or in it
-        self.calls: tuple[Call, ...] = ()
+        self.calls: tuple[ParsedCall, ...] = ()
         self.scan = Scan()
         self.goes_on = False  # words, and the JSON in `scan` is not at its end
         self.spare = ""  # words behind a broken call, which was taken for all of it
@@ -89,9 +89,11 @@ class Attempt:
         broken_off = "half" if self.sure else "words"
         self.state = "call" if self.whole else broken_off
 
-    def half(self) -> Call:
+    def half(self) -> ParsedCall:
         """The call that was begun, as far as it can be told."""
-        return broken_call(self.text) or Call(_named(self._open) or "unnamed", self.text)
+        return broken_call(self.text) or ParsedCall(
+            _named(self._open) or "unnamed", self.text
+        )
 
     def _inside(self, text: str, at: int) -> tuple[int, bool]:
         """Between an opening and the JSON."""
@@ -187,7 +189,7 @@ class Attempt:
             self._body.append(text[at:upto])
         return upto, text.startswith(_closer(self._open), upto)
 
-    def _finish(self, *found: Call | None) -> None:
+    def _finish(self, *found: ParsedCall | None) -> None:
         calls = tuple(call for call in found if call)
         if not calls:
             self.state = "words"
@@ -261,16 +263,16 @@ class _Head:
         return may_be_call(self._text, self._tools, strange=self._strange)
 
 
-def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[Call, ...]:
+def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, ...]:
     if name:
-        return (Call(name, arguments_in(body)),)
+        return (ParsedCall(name, arguments_in(body)),)
     if found := calls_in(body, tools, tagged=sure):
         return found
     broken = broken_call(body) if sure else None
     return (broken,) if broken else ()
 
 
-def _with_parameters(body: str, name: str, tools: Tools) -> Call | None:
+def _with_parameters(body: str, name: str, tools: Tools) -> ParsedCall | None:
     given, end = dict[str, str](), 0
     while parameter := _PARAMETER.match(body, end):
         given[parameter[1]], end = parameter[2], parameter.end()

@@ -19,7 +19,7 @@ from refold.provider.text_protocol.attempt import Attempt, Step
 from refold.provider.text_protocol.margin import BEGINNINGS
 from refold.provider.text_protocol.marks import Opening
 from refold.provider.text_protocol.scan import Scan
-from refold.provider.text_protocol.shapes import Call
+from refold.provider.text_protocol.shapes import ParsedCall
 from refold.provider.text_protocol.sifted import Sifted
 from refold.values.schema import Schema
 from refold.values.tools import ToolSpec
@@ -27,7 +27,7 @@ from refold.values.tools import ToolSpec
 _SPOT = re.compile(f"[{re.escape(BEGINNINGS)}]")
 
 
-class Reading:
+class StreamParser:
     """Reads one answer. `wary`: of a model that has a way of its own to call.
 
     A wary reading believes in no call of a tool that there is not. `schema`: what
@@ -52,7 +52,7 @@ class Reading:
         self._margin = self._sifted.margin
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ParsedCall, ...]:
         """The calls, once it is closed: all are made, or none is and each says why."""
         return self._sifted.calls
 

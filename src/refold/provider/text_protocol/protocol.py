@@ -18,8 +18,8 @@ from refold.provider.port import (
     Request,
     TextDelta,
 )
-from refold.provider.text_protocol.heard import Reading
-from refold.provider.text_protocol.told import Told
+from refold.provider.text_protocol.heard import StreamParser
+from refold.provider.text_protocol.told import RequestRenderer
 
 
 class TextProtocol:
@@ -27,12 +27,12 @@ class TextProtocol:
 
     def __init__(self, inner: Provider) -> None:
         self.inner = inner
-        self._told = Told()
+        self._told = RequestRenderer()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         answer = self.inner.stream(self._told.plain(request))
         if request.tools and request.tool_choice != "none":
-            answer = _read(answer, Reading(request.tools, bytes(request.schema)))
+            answer = _read(answer, StreamParser(request.tools, bytes(request.schema)))
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
@@ -43,7 +43,7 @@ class TextProtocol:
 
 
 async def _read(
-    answer: AsyncGenerator[Delta, None], reading: Reading
+    answer: AsyncGenerator[Delta, None], reading: StreamParser
 ) -> AsyncGenerator[Delta, None]:
     first = 0  # a server may hear calls in the words by itself
     async with aclosing(answer) as deltas:

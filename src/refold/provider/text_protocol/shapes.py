@@ -20,7 +20,7 @@ from refold.values.clean import clean
 from refold.values.tools import ToolSpec
 
 
-class Call(Struct, frozen=True):
+class ParsedCall(Struct, frozen=True):
     """`arguments` are JSON; a text where what was written was none.
 
     `strange`: without a tag, and of a tool that there is not. `why`: it is not to be
@@ -35,7 +35,7 @@ class Call(Struct, frozen=True):
 
 WIRE = "text"  # whose `data`, in a call that is not made, is the reason
 # No tool has this name, lest whoever repeats what it was told has made a call.
-EXAMPLE = Call("TOOL", '{"ARGUMENT": "VALUE"}')
+EXAMPLE = ParsedCall("TOOL", '{"ARGUMENT": "VALUE"}')
 
 
 Tools: TypeAlias = Mapping[str, ToolSpec]
@@ -60,7 +60,7 @@ _NAMED = re.compile(rf"""["'](?:{"|".join(_NAME)})["']\s*:\s*["']([^"'\n]{{1,64}
 _GIVEN = re.compile(rf"""["'](?:{"|".join(_ARGUMENTS)})["']\s*:\s*""")
 
 
-def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[Call, ...]:
+def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]:
     """The calls that a JSON value stands for. None of them, if one is no call."""
     try:
         return _calls(decoded(text), tools, tagged)
@@ -76,7 +76,7 @@ def arguments_in(text: str) -> str:
         return clean(text)
 
 
-def broken_call(text: str) -> Call | None:
+def broken_call(text: str) -> ParsedCall | None:
     """A call whose JSON is broken, so that its maker can be told. It cannot be run."""
     named = _NAMED.search(text)
     if named is None:
@@ -84,25 +84,25 @@ def broken_call(text: str) -> Call | None:
     given = _GIVEN.search(text)
     raw = text[given.end() :] if given else text
     # As a JSON text it could never be arguments: not even by chance is it run.
-    return Call(named[1], msgspec.json.encode(clean(raw.strip())).decode())
+    return ParsedCall(named[1], msgspec.json.encode(clean(raw.strip())).decode())
 
 
-def unmade(call: Call, why: str) -> Call:
+def unmade(call: ParsedCall, why: str) -> ParsedCall:
     # As a JSON text it could never be arguments: not even by chance is it run.
     said = msgspec.json.encode(clean(call.arguments)).decode()
-    return Call(call.name, said, why=why)
+    return ParsedCall(call.name, said, why=why)
 
 
-def call_with(name: str, given: Mapping[str, str], tools: Tools) -> Call:
+def call_with(name: str, given: Mapping[str, str], tools: Tools) -> ParsedCall:
     """A call whose arguments came as texts: each is read as what the tool wants."""
     tool = tools.get(name)
     schema: Any = msgspec.json.decode(tool.parameters) if tool else {}
     wanted: Object = schema.get("properties", {})
     read = {k: v if _is_text(wanted.get(k)) else _read(v) for k, v in given.items()}
-    return Call(name, _written(read))
+    return ParsedCall(name, _written(read))
 
 
-def fits(call: Call, tools: Tools) -> bool:
+def fits(call: ParsedCall, tools: Tools) -> bool:
     """Is it a call of an offered tool, with what it needs and nothing unknown?"""
     tool = tools.get(call.name)
     try:
@@ -138,7 +138,7 @@ def may_be_call(head: str, tools: Tools, *, strange: bool) -> bool:
     return any(_agree(head[at:], f'"{key}"') for key in KEYS)
 
 
-def is_example(call: Call) -> bool:
+def is_example(call: ParsedCall) -> bool:
     return (call.name, call.arguments) == (EXAMPLE.name, EXAMPLE.arguments)
 
 
@@ -158,7 +158,7 @@ def _holds(given: Any, schema: Any) -> bool:
             return False
 
 
-def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[Call, ...]:
+def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
     match value:
         case [*items]:
             found = [_calls(item, tools, tagged) for item in items]
@@ -174,7 +174,7 @@ def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[Call, ...]:
             return ()
 
 
-def _call(found: Object, tools: Tools, tagged: bool) -> Call | None:
+def _call(found: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
     named = next((k for k in _NAME if isinstance(found.get(k), str)), "")
     given = next((k for k in _ARGUMENTS if k in found), "")
     name = found.get(named, "").strip()
@@ -192,7 +192,9 @@ def _call(found: Object, tools: Tools, tagged: bool) -> Call | None:
             return None
     if strange and not (list(found) == ["name", "arguments"] and _PLAIN.fullmatch(name)):
         return None
-    return Call(clean(name), _written({} if arguments is None else arguments), strange)
+    return ParsedCall(
+        clean(name), _written({} if arguments is None else arguments), strange
+    )
 
 
 def _beside(found: Object, named: str, tool: ToolSpec) -> Object | None:

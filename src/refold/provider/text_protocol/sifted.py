@@ -32,7 +32,7 @@ from msgspec import Raw, Struct
 from refold.provider.port import CallDelta, Delta, TextDelta
 from refold.provider.text_protocol.attempt import Attempt
 from refold.provider.text_protocol.margin import Margin
-from refold.provider.text_protocol.shapes import WIRE, Call, is_example, unmade
+from refold.provider.text_protocol.shapes import WIRE, ParsedCall, is_example, unmade
 
 QUOTED = (
     "It was not made, nor any other call of that answer: with words after it, beside it "
@@ -49,7 +49,7 @@ class _Held(Struct):
     """What was taken out of the words: `text` as it stood, `calls` as it was meant."""
 
     text: list[str]
-    calls: tuple[Call, ...]
+    calls: tuple[ParsedCall, ...]
     placed: bool  # may it be made?
     plain: bool  # was it meant, so that its maker is told that words came after it?
 
@@ -62,14 +62,14 @@ class Sifted:
         self.said = False  # anything but blanks, calls and thoughts
         self._out: list[str] = []
         self._held: list[_Held] = []
-        self._unmade: list[Call] = []
+        self._unmade: list[ParsedCall] = []
 
     @property
     def holds(self) -> bool:
         return bool(self._held)
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ParsedCall, ...]:
         return (*self._unmade, *(call for held in self._held for call in held.calls))
 
     def say(self, words: str) -> None:

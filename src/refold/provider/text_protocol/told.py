@@ -76,7 +76,7 @@ class InTags:
         return _NEXT.format(end=ending)
 
 
-class Told:
+class RequestRenderer:
     """Renders requests. Keeps what it has made of the talk, and of the tools."""
 
     def __init__(self, way: Way | None = None) -> None:

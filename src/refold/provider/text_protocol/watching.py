@@ -13,7 +13,7 @@ from refold.provider.port import CallDelta, Delta, Done, Request, Retrying, Text
 from refold.provider.text_protocol.margin import BEGINNINGS
 
 if TYPE_CHECKING:
-    from refold.provider.text_protocol.heard import Reading
+    from refold.provider.text_protocol.heard import StreamParser
 
 
 class Watching:
@@ -24,7 +24,7 @@ class Watching:
 
     def __init__(self, request: Request, notice: str) -> None:
         self._request, self._notice = request, notice
-        self._reading: Reading | None = None
+        self._reading: StreamParser | None = None
         self._passes = not request.tools or request.tool_choice == "none"
         self.found = False
 
@@ -60,7 +60,7 @@ class Watching:
         if self._reading is not None:
             yield from self._reading.end(calls=False)
 
-    def _ended(self, done: Done, reading: "Reading") -> Iterator[Delta]:
+    def _ended(self, done: Done, reading: "StreamParser") -> Iterator[Delta]:
         from refold.provider.text_protocol.shapes import fits
 
         tools = {tool.name: tool for tool in self._request.tools}
@@ -75,7 +75,7 @@ class Watching:
         yield from reading.end(calls=self.found)
         yield done
 
-    def _new(self) -> "Reading":
-        from refold.provider.text_protocol.heard import Reading
+    def _new(self) -> "StreamParser":
+        from refold.provider.text_protocol.heard import StreamParser
 
-        return Reading(self._request.tools, bytes(self._request.schema), wary=True)
+        return StreamParser(self._request.tools, bytes(self._request.schema), wary=True)

@@ -9,11 +9,11 @@ words is not looked at here: that is the business of `spans`.
 from collections.abc import Sequence
 from itertools import takewhile
 
-from refold.views.markdown.leaves import Around, Kind, Leaf
+from refold.views.markdown.leaves import Container, Kind, Leaf
 from refold.views.markdown.opening import (
     CODE,
     Fence,
-    Item,
+    ListItem,
     begins_leaf,
     begins_table,
     fence,
@@ -235,7 +235,7 @@ class Blocks:
         return found
 
 
-def _may_interrupt(found: Item, rest: str) -> bool:
+def _may_interrupt(found: ListItem, rest: str) -> bool:
     """Words are ended by an item that says something, and by a list that begins with 1."""
     return not found.bare and found.number in (None, 1) and not underline(rest)
 
@@ -247,7 +247,7 @@ class Nesting:
     def __init__(self) -> None:
         self._open: list[_Open] = []
         self._before: list[_Open] = []  # what was around the last leaf
-        self._lists: dict[int, Item] = {}  # the last item at each depth
+        self._lists: dict[int, ListItem] = {}  # the last item at each depth
 
     def __len__(self) -> int:
         return len(self._open)
@@ -272,7 +272,7 @@ class Nesting:
         for each in self._open[:kept]:
             each.bare = False
 
-    def open(self, found: Item | None) -> None:
+    def open(self, found: ListItem | None) -> None:
         """Begin a quote, or an item; one of a list under way gets the next number."""
         depth = len(self._open)
         self._forget(depth + 1)
@@ -282,7 +282,7 @@ class Nesting:
             sign, number = found.sign, before.number if before else None
             if before and number is not None and before.sign[-1] == sign[-1]:
                 sign = f"{number + 1}{sign[-1]}"
-            self._lists[depth] = Item(sign, found.offset, found.bare)
+            self._lists[depth] = ListItem(sign, found.offset, found.bare)
         self._open.append(_Open(found, sign))
 
     def leave(self) -> None:
@@ -294,10 +294,10 @@ class Nesting:
         """Is the innermost an item whose sign is not printed yet?"""
         return bool(self._open) and self._open[-1].begins
 
-    def place(self) -> tuple[tuple[Around, ...], int]:
+    def place(self) -> tuple[tuple[Container, ...], int]:
         """Where a leaf stands, and in how much of that the last one stood too."""
         self._forget(len(self._open))
-        around = tuple(Around(each.sign, each.begins) for each in self._open)
+        around = tuple(Container(each.sign, each.begins) for each in self._open)
         shared = _shared(self._before, self._open)
         for each in self._open:
             each.begins = False
@@ -311,7 +311,7 @@ class Nesting:
 
 
 class _Open:
-    def __init__(self, item: Item | None, sign: str) -> None:
+    def __init__(self, item: ListItem | None, sign: str) -> None:
         self.item, self.sign = item, sign
         self.bare = item is not None and item.bare  # nothing stands in it yet
         self.begins = item is not None

@@ -10,7 +10,7 @@ from msgspec import Struct
 Kind: TypeAlias = Literal["words", "heading", "rule", "table", "fence", "code", "closed"]
 
 
-class Around(Struct, frozen=True):
+class Container(Struct, frozen=True):
     """A quote, or an item of a list, that a leaf stands in.
 
     `sign` is the mark of the item, as "-" or "12."; "" for a quote. `begins`: this is
@@ -32,7 +32,7 @@ class Leaf(Struct, frozen=True):
 
     kind: Kind
     lines: tuple[str, ...]
-    around: tuple[Around, ...] = ()
+    around: tuple[Container, ...] = ()
     level: int = 0
     gap: int = -1
     headed: bool = True  # a table: its first line is the head, its second the rule below

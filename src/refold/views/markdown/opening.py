@@ -21,7 +21,7 @@ _BAR = re.compile(r"(?<!\\)\|")
 _COLUMN = re.compile(r":?-+:?")
 
 
-class Item(Struct, frozen=True):
+class ListItem(Struct, frozen=True):
     """`offset`: how far what belongs to it is indented. `bare`: nothing stands after it."""
 
     sign: str
@@ -63,7 +63,7 @@ def quote(line: str) -> int:
     return found.end() if found else 0
 
 
-def item(line: str) -> Item | None:
+def item(line: str) -> ListItem | None:
     found = _ITEM.match(line)
     if found is None or _RULE.match(line):
         return None
@@ -72,7 +72,7 @@ def item(line: str) -> Item | None:
     bare = is_blank(rest)
     # More blanks than that before code; none before nothing.
     wide = 1 if bare or blanks > CODE else blanks
-    return Item(found[1], found.end() + wide, bare)
+    return ListItem(found[1], found.end() + wide, bare)
 
 
 def fence(line: str) -> Fence | None:

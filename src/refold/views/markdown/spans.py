@@ -36,7 +36,7 @@ _OPENED = re.compile(r"(?:https?://|file://|mailto:)[!-~]{1,2000}")
 _PLACE = re.compile(r"(?:[^\W_][\w-]*\.)+[^\W\d_]{2,}|\d+(?:\.\d+){3}|://|@", re.IGNORECASE)
 
 
-class Reading(Struct, frozen=True):
+class SpanOptions(Struct, frozen=True):
     """`styled`: styles can be seen. `links`: the terminal opens links."""
 
     styled: bool = True
@@ -46,7 +46,7 @@ class Reading(Struct, frozen=True):
 class Spans:
     """Reads the blocks of one text; what a block defines is known from then on."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: SpanOptions) -> None:
         self._reading = reading
         self._parser: MarkdownIt | None = None
         self._known: dict[str, object] = {}
@@ -98,7 +98,7 @@ def _is_simple(text: str) -> bool:
 class _Walk:
     """One way through the tokens of a block."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: SpanOptions) -> None:
         self._reading = reading
         self._inside: list[str] = []
         self._link: tuple[int, str, bool] | None = None  # where it began, and its target
@@ -192,7 +192,7 @@ def _address(state: "StateInline", silent: bool) -> bool:
     return True
 
 
-def _pieces(tokens: Sequence["Token"], reading: Reading) -> list[Piece]:
+def _pieces(tokens: Sequence["Token"], reading: SpanOptions) -> list[Piece]:
     walk = _Walk(reading)
     for token in tokens:
         walk.take(token)

@@ -10,16 +10,16 @@ from refold.config.folders import Folders
 from refold.config.here import untrusted
 from refold.config.paths import Paths
 from refold.config.texts import Texts
-from refold.config.told import Told, told
+from refold.config.told import SettingOrigins, told
 from refold.errors import BadInput
 from refold.hall.models import Models
 from refold.hall.wishes import Wishes
 from refold.views.findings import Finding
 
-Check: TypeAlias = "Callable[[Ground], Iterable[Finding]]"
+Check: TypeAlias = "Callable[[CheckContext], Iterable[Finding]]"
 
 
-class Ground:
+class CheckContext:
     """`offline`: nobody on another machine is asked anything."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Ground:
         self.offline = offline
 
     @cached_property
-    def told(self) -> Told:
+    def told(self) -> SettingOrigins:
         return told(self.folder, self.places, self.environ)
 
     @cached_property

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Protocol, cast
 
-from refold.cli.setup.checks.ground import Ground
+from refold.cli.setup.checks.ground import CheckContext
 from refold.errors import RefoldError
 from refold.journal.catalogue.catalogue import NAME
 from refold.journal.check import check
@@ -23,7 +23,7 @@ class _Asks(Protocol):
 _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
 
 
-def terminal(ground: Ground) -> Iterator[Finding]:
+def terminal(ground: CheckContext) -> Iterator[Finding]:
     if not sys.stdout.isatty():
         yield Finding("terminal", "ok", "the output is no terminal: plain text is written")
         return
@@ -47,7 +47,7 @@ def terminal(ground: Ground) -> Iterator[Finding]:
         yield Finding("terminal", "ok", said)
 
 
-def sessions(ground: Ground) -> Iterator[Finding]:
+def sessions(ground: CheckContext) -> Iterator[Finding]:
     root = ground.places.data / "sessions"
     try:
         found = list(Home(root).sessions())
@@ -72,7 +72,7 @@ def sessions(ground: Ground) -> Iterator[Finding]:
     yield from _catalogue(ground)
 
 
-def _catalogue(ground: Ground) -> Iterator[Finding]:
+def _catalogue(ground: CheckContext) -> Iterator[Finding]:
     file = ground.places.data / NAME
     if not file.exists():
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from refold import __version__
 from refold import programs as starting
-from refold.cli.setup.checks.ground import Ground
+from refold.cli.setup.checks.ground import CheckContext
 from refold.errors import said_by
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import find
@@ -25,14 +25,14 @@ _PATIENCE = 5.0  # seconds for a program to say its version
 _WRITTEN = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
 
 
-def program(ground: Ground) -> Iterator[Finding]:
+def program(ground: CheckContext) -> Iterator[Finding]:
     python = platform.python_version()
     yield Finding(
         "refold", "ok", f"{__version__}, Python {python}, {platform.platform(terse=True)}"
     )
 
 
-def sandbox(ground: Ground) -> Iterator[Finding]:
+def sandbox(ground: CheckContext) -> Iterator[Finding]:
     wished = ground.told.settings.sandbox
     wish = Wish(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
     found = find(ground.environ, wish)
@@ -47,7 +47,7 @@ def sandbox(ground: Ground) -> Iterator[Finding]:
         yield Finding("sandbox", "ok", f"{found.kind}, profile {wished.profile}, {network}")
 
 
-def programs(ground: Ground) -> Iterator[Finding]:
+def programs(ground: CheckContext) -> Iterator[Finding]:
     for name, use, package in (
         ("git", "files cannot be taken back, and no working trees made", "git"),
         ("rg", "searches are slower", "ripgrep"),
@@ -67,7 +67,7 @@ def programs(ground: Ground) -> Iterator[Finding]:
             yield Finding(name, "warning", f"{path} does not run: {use}", do)
 
 
-def disk(ground: Ground) -> Iterator[Finding]:
+def disk(ground: CheckContext) -> Iterator[Finding]:
     places = ground.places
     for what, path in dict.fromkeys(
         (("settings", places.config), ("sessions", places.data), ("logs", places.state))
@@ -81,7 +81,7 @@ def disk(ground: Ground) -> Iterator[Finding]:
             "make it yours, or remove it")  # fmt: skip
 
 
-def clock(ground: Ground) -> Iterator[Finding]:
+def clock(ground: CheckContext) -> Iterator[Finding]:
     now = time.time()
     today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     newest = max(
@@ -97,7 +97,7 @@ def clock(ground: Ground) -> Iterator[Finding]:
         yield Finding("clock", "ok", today)
 
 
-def language(ground: Ground) -> Iterator[Finding]:
+def language(ground: CheckContext) -> Iterator[Finding]:
     encoding = locale.getpreferredencoding(do_setlocale=False)
     named = next(
         (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := ground.environ.get(n))), ""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import anyio
 
-from refold.cli.setup.checks.ground import Ground
+from refold.cli.setup.checks.ground import CheckContext
 from refold.cli.setup.checks.settings import key_from
 from refold.errors import BadInput, ProviderError, Refused
 from refold.hall.connections import NOTHING, SMALL
@@ -16,7 +16,7 @@ from refold.views.findings import Finding
 _LONGEST = 5.0  # seconds for each provider, all asked at once
 
 
-def model(ground: Ground) -> Iterator[Finding]:
+def model(ground: CheckContext) -> Iterator[Finding]:
     try:
         name = ground.model
     except BadInput as error:
@@ -44,7 +44,7 @@ def model(ground: Ground) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def local(ground: Ground) -> Iterator[Finding]:
+def local(ground: CheckContext) -> Iterator[Finding]:
     """Embedded models; only where one is, or it is the only one there could be."""
     from refold.provider.local.install import runtime_is_here
 
@@ -56,7 +56,7 @@ def local(ground: Ground) -> Iterator[Finding]:
             "" if runs else "refold local status says how to get it")  # fmt: skip
 
 
-def reach(ground: Ground) -> Iterator[Finding]:
+def reach(ground: CheckContext) -> Iterator[Finding]:
     """Each provider with a key, or an address of the person's own, is asked at once."""
     known = ground.models.connections.known
     own = ground.told.settings.providers
@@ -71,7 +71,7 @@ def reach(ground: Ground) -> Iterator[Finding]:
     yield from anyio.run(_all, ground, asked)
 
 
-async def _all(ground: Ground, asked: list[ProviderSpec]) -> list[Finding]:
+async def _all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]:
     found: dict[str, Finding] = {}
 
     async def one(spec: ProviderSpec) -> None:
@@ -83,7 +83,7 @@ async def _all(ground: Ground, asked: list[ProviderSpec]) -> list[Finding]:
     return [found[spec.name] for spec in asked]
 
 
-async def _one(ground: Ground, spec: ProviderSpec) -> Finding:
+async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
     about = "network"
     keys = ground.models.connections.keys
     if keys.command(spec) and not keys.in_environment(spec):
@@ -120,7 +120,7 @@ async def _one(ground: Ground, spec: ProviderSpec) -> Finding:
 _HOW = "look at the network, the proxy (HTTPS_PROXY) and the provider's address"
 
 
-def _embedded(ground: Ground, name: str) -> Iterator[Finding]:
+def _embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
     if name in ground.models.connections.installed():
         yield Finding("model", "ok", f"{name} (runs here, costs nothing)")
     else:

@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from refold.cli.setup.checks.ground import Ground
+from refold.cli.setup.checks.ground import CheckContext
 from refold.config import credentials, keyring
 from refold.errors import BadInput
 from refold.provider.spec import ProviderSpec
 from refold.views.findings import Finding
 
 
-def settings(ground: Ground) -> Iterator[Finding]:
+def settings(ground: CheckContext) -> Iterator[Finding]:
     found = ground.told
     for problem in found.problems:
         yield Finding("settings", "wrong", problem, "refold config edit")
@@ -23,7 +23,7 @@ def settings(ground: Ground) -> Iterator[Finding]:
         yield Finding("settings", "ok", f"{changed} (refold config show)")
 
 
-def trust(ground: Ground) -> Iterator[Finding]:
+def trust(ground: CheckContext) -> Iterator[Finding]:
     state, texts = ground.told.state, ground.texts
     if state in ("new", "changed"):
         since = "changed since you saw them" if state == "changed" else "not trusted"
@@ -43,7 +43,7 @@ def trust(ground: Ground) -> Iterator[Finding]:
         yield Finding("trust", "ok", f"{ground.folder}: {said}")
 
 
-def keys(ground: Ground) -> Iterator[Finding]:
+def keys(ground: CheckContext) -> Iterator[Finding]:
     file = ground.places.credentials
     try:
         credentials.read(file)
@@ -67,7 +67,7 @@ def keys(ground: Ground) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def key_from(ground: Ground, spec: ProviderSpec) -> str:
+def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
     """Where a provider's key comes from; "" if it has none. No program is asked."""
     found = ground.models.connections.keys
     if held := found.in_environment(spec):

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from refold.cli.setup.survey.folder import Part
+from refold.cli.setup.survey.folder import DirectorySummary
 
 
 class Command(Struct, frozen=True):
@@ -18,5 +18,5 @@ class Facts(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
     conventions: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DirectorySummary, ...] = ()
     read: tuple[str, ...] = ()  # files that say more

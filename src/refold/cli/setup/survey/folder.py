@@ -29,7 +29,7 @@ _LANGUAGES = {
 }  # fmt: skip
 
 
-class Part(Struct, frozen=True):
+class DirectorySummary(Struct, frozen=True):
     """A directory at the top, with how many files are in and below it, and what most are."""
 
     name: str
@@ -82,9 +82,9 @@ class Folder:
         return Table({})
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DirectorySummary, ...]:
         """The directories at the top that hold something of the project's own."""
-        found, left = list[Part](), _MOST
+        found, left = list[DirectorySummary](), _MOST
         for name in sorted(self.names):
             if name.startswith(".") or name in _NOT_THEIRS or name.endswith(".egg-info"):
                 continue
@@ -128,7 +128,7 @@ class Table:
         return word in str(self._content)
 
 
-def _part(path: Path, most: int) -> Part:
+def _part(path: Path, most: int) -> DirectorySummary:
     kinds, files = Counter[str](), 0
     for _, inner, names in os.walk(path):
         inner[:] = sorted(
@@ -141,4 +141,4 @@ def _part(path: Path, most: int) -> Part:
         if files >= most:
             break
     common = kinds.most_common(1)
-    return Part(path.name, files, common[0][0] if common else "")
+    return DirectorySummary(path.name, files, common[0][0] if common else "")

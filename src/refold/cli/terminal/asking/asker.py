@@ -7,9 +7,9 @@ wins, here or elsewhere; too long a silence on this screen is a no.
 import anyio
 
 from refold.cli.terminal.asking import permission
-from refold.cli.terminal.asking.permission import Answer
+from refold.cli.terminal.asking.permission import PermissionAnswer
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, TerminalReader
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import first
 from refold.journal.below import ChildAnswered
@@ -26,7 +26,7 @@ from refold.views.styled import Line
 
 class Asker:
     def __init__(
-        self, session: Session, around: Surroundings, paper: Paper, reading: Reading
+        self, session: Session, around: Surroundings, paper: Paper, reading: TerminalReader
     ) -> None:
         self._session, self._around = session, around
         self._paper, self._reading = paper, reading
@@ -76,7 +76,7 @@ class Asker:
         else:
             self._paper.under([(("warn", self._elsewhere()),)])
 
-    async def _ask(self, request: Permission | Questions) -> permission.Answer:
+    async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
         if isinstance(request, Questions):
             return await _answers(request, self._paper, self._reading)
         return await permission.ask(
@@ -94,7 +94,9 @@ class Asker:
 # What the model asks the person: options by number, or words.
 #
 # Every question is answered, if only with nothing, and all answers go out together.
-async def _answers(found: Questions, paper: Paper, reading: Reading) -> Answer:
+async def _answers(
+    found: Questions, paper: Paper, reading: TerminalReader
+) -> PermissionAnswer:
     """Put the questions one by one. Ctrl+C stops the turn."""
     answers: list[str] = []
     for number, asked in enumerate(found.questions, 1):
@@ -103,14 +105,16 @@ async def _answers(found: Questions, paper: Paper, reading: Reading) -> Answer:
         paper.lines(question_lines(asked, number, len(found.questions), paper.room))
         answer = await _answer(asked, paper, reading)
         if answer is None:
-            return Answer(False, "stopped", stop=True)
+            return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
         if number < len(found.questions):  # what was said last is shown by whoever sends it
             paper.under([(("good" if answer else "dim", _said(answer)),)])
-    return Answer(True, _said(answers[-1]) if answers else "", answers=tuple(answers))
+    return PermissionAnswer(
+        True, _said(answers[-1]) if answers else "", answers=tuple(answers)
+    )
 
 
-async def _answer(asked: Asking, paper: Paper, reading: Reading) -> str | None:
+async def _answer(asked: Asking, paper: Paper, reading: TerminalReader) -> str | None:
     prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
     while True:
         match await reading.brief(prompt):

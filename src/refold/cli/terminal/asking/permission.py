@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from refold.cli.rights.grants import offered
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, TerminalReader
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.judging import judge, touch
 from refold.errors import ToolFailed
@@ -31,7 +31,7 @@ _SAVE: Line = (
 )  # fmt: skip
 
 
-class Answer(Struct, frozen=True):
+class PermissionAnswer(Struct, frozen=True):
     allowed: bool
     said: str  # what is printed of it
     reason: str = ""
@@ -46,8 +46,8 @@ async def ask(
     session: Session,
     around: Surroundings,
     paper: Paper,
-    reading: Reading,
-) -> Answer:
+    reading: TerminalReader,
+) -> PermissionAnswer:
     """Show the question until one of its keys is pressed."""
     put = _Question(request, session, around, paper, reading)
     paper.gap()
@@ -58,7 +58,7 @@ async def ask(
             return answer
 
 
-async def send(answer: Answer, found: OpenCall, inbox: Inbox) -> bool:
+async def send(answer: PermissionAnswer, found: OpenCall, inbox: Inbox) -> bool:
     """False: somebody else was quicker, or the call is not what it was."""
     if answer.stop:
         return await inbox.interrupt(STOPPED)
@@ -81,7 +81,7 @@ class _Question:
         session: Session,
         around: Surroundings,
         paper: Paper,
-        reading: Reading,
+        reading: TerminalReader,
     ) -> None:
         found, self._who = request.call, whereabouts(request.who, session.view.family)
         made, tool = session.as_made(found.call), around.tool(found.call.name)
@@ -101,14 +101,14 @@ class _Question:
             question(self._made, self._tool, self._reason, room, most=most, manner=manner)
         )
 
-    async def answer(self, pressed: str | Key) -> Answer | None:
+    async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
         """What this key says; None: ask again."""
         match pressed:
             case "y":
-                return Answer(True, "yes, once")
+                return PermissionAnswer(True, "yes, once")
             case "s":
                 said = f"yes, and {on_one_line(self.rule)} for this session"
-                return Answer(True, said, "", self.rule)
+                return PermissionAnswer(True, said, "", self.rule)
             case "a":
                 return await _always(self.rule, self._around, self._paper, self._reading)
             case "n":
@@ -116,7 +116,7 @@ class _Question:
             case "v":
                 self.show(whole=True)
             case Key.CTRL_C | Key.CTRL_D:
-                return Answer(False, "stopped", stop=True)
+                return PermissionAnswer(False, "stopped", stop=True)
             case _:
                 hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
                 self._paper.say(hint, "dim")
@@ -124,8 +124,8 @@ class _Question:
 
 
 async def _always(
-    rule: str, around: Surroundings, paper: Paper, reading: Reading
-) -> Answer | None:
+    rule: str, around: Surroundings, paper: Paper, reading: TerminalReader
+) -> PermissionAnswer | None:
     """The rule once more, and where it will stand."""
     if around.always is None:
         return None
@@ -135,25 +135,25 @@ async def _always(
     match await reading.choice(_SAVE, "yn"):
         case "y":
             said = f"yes, and {on_one_line(rule)} always"
-            return Answer(True, said, "", rule, always=True)
+            return PermissionAnswer(True, said, "", rule, always=True)
         case Key.CTRL_C | Key.CTRL_D:
-            return Answer(False, "stopped", stop=True)
+            return PermissionAnswer(False, "stopped", stop=True)
         case _:
             return None
 
 
-async def _refused(reading: Reading) -> Answer | None:
+async def _refused(reading: TerminalReader) -> PermissionAnswer | None:
     """No, and why; None if the person thought better of it."""
     prompt = line("why not? (Enter for no reason) ", "dim")
     match await reading.brief(prompt):
         case str(words):
             reason = words.strip()
             why = f": {visible(reason)}" if reason else ""
-            return Answer(False, f"no{why}", reason)
+            return PermissionAnswer(False, f"no{why}", reason)
         case Key.ESC:
             return None
         case _:
-            return Answer(False, "stopped", stop=True)
+            return PermissionAnswer(False, "stopped", stop=True)
 
 
 def _manner(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from refold.cli.terminal.display.paper import Paper
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, TerminalReader
 from refold.journal.catalogue.card import Card
 from refold.views.escape import on_one_line
 from refold.views.picking import Picking, heard, numbered
@@ -23,7 +23,7 @@ _HOW = "a number, or words to look for; Enter to leave: "
 
 
 async def pick(
-    paper: Paper, reading: Reading, cards: Sequence[Card], search: Search
+    paper: Paper, reading: TerminalReader, cards: Sequence[Card], search: Search
 ) -> str:
     """The id of the session that was picked; "": none, the person has left.
 
@@ -38,7 +38,7 @@ async def pick(
 
 
 async def _by_number(
-    paper: Paper, reading: Reading, cards: Sequence[Card], search: Search
+    paper: Paper, reading: TerminalReader, cards: Sequence[Card], search: Search
 ) -> str:
     shown = cards[:MOST]
     while True:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.cli.terminal.display.paper import Paper
 from refold.cli.terminal.display.printing import print_words
 from refold.cli.terminal.keyboard.editor import edited, editor_of
-from refold.cli.terminal.reading import Key, Reading
+from refold.cli.terminal.reading import Key, TerminalReader
 from refold.errors import RefoldError
 from refold.journal.events import Entry, PlanAnswered
 from refold.journal.fold import View
@@ -61,7 +61,7 @@ class Queue:
         return next((plan for plan in due if plan.seq != self._later), None)
 
 
-async def put(plan: Plan, session: Session, paper: Paper, reading: Reading) -> bool:
+async def put(plan: Plan, session: Session, paper: Paper, reading: TerminalReader) -> bool:
     """Show the plan and ask. False: it is left for later."""
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
@@ -93,7 +93,7 @@ async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
     return await session.inbox.reject_plan(plan.seq, feedback=verdict.feedback)
 
 
-async def _judge(plan: Plan, paper: Paper, reading: Reading) -> Verdict | None:
+async def _judge(plan: Plan, paper: Paper, reading: TerminalReader) -> Verdict | None:
     text = plan.text
     _show(plan.title, text, paper)
     while True:
@@ -131,7 +131,7 @@ def _show(title: str, text: str, paper: Paper) -> None:
     paper.gap()
 
 
-async def _edited(text: str, paper: Paper, reading: Reading) -> str | None:
+async def _edited(text: str, paper: Paper, reading: TerminalReader) -> str | None:
     try:
         if command := editor_of(os.environ):
             paper.say(f"in {on_one_line(command[0])} …", "dim")
@@ -146,7 +146,7 @@ async def _edited(text: str, paper: Paper, reading: Reading) -> str | None:
     return typed if isinstance(typed, str) else None
 
 
-async def _feedback(reading: Reading) -> str | None:
+async def _feedback(reading: TerminalReader) -> str | None:
     prompt: Line = (("dim", "what should be different?\n"), ("person", "feedback › "))
     typed = await reading.brief(prompt)
     return typed.strip() or None if isinstance(typed, str) else None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.keyboard.completion import Choice
+from refold.cli.terminal.keyboard.completion import CompletionChoice
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput
 from refold.values.effort import Effort
@@ -14,8 +14,8 @@ from refold.views.styled import line
 EFFORTS: Sequence[str] = tuple(filter(None, get_args(Effort)))
 
 
-def models(around: Surroundings) -> Iterable[Choice]:
-    return map(Choice, around.models)
+def models(around: Surroundings) -> Iterable[CompletionChoice]:
+    return map(CompletionChoice, around.models)
 
 
 async def model(here: Conversation, rest: str) -> None:

@@ -5,9 +5,9 @@ Which tools an agent has is decided in `agents.given`, what runs unasked in `per
 
 from collections.abc import Iterable, Sequence
 
-from refold.agents.given import Given
+from refold.agents.given import OfferedTools
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.keyboard.completion import Choice
+from refold.cli.terminal.keyboard.completion import CompletionChoice
 from refold.cli.terminal.surroundings import Surroundings
 from refold.engine.judging import granted_in, mode_of
 from refold.errors import BadInput
@@ -25,8 +25,8 @@ _ASKED = "asked about"
 _FREE = "unasked"
 
 
-def names(around: Surroundings) -> Iterable[Choice]:
-    return (Choice(tool.spec.name) for tool in around.tools)
+def names(around: Surroundings) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(tool.spec.name) for tool in around.tools)
 
 
 async def tools(here: Conversation, rest: str) -> None:
@@ -53,10 +53,12 @@ async def tools(here: Conversation, rest: str) -> None:
             here.paper.lines(_rules_for(tool, here))
 
 
-def _given(here: Conversation) -> Given:
+def _given(here: Conversation) -> OfferedTools:
     around = here.around
     return (
-        Given(tuple(around.tools)) if around.given is None else around.given(here.session)
+        OfferedTools(tuple(around.tools))
+        if around.given is None
+        else around.given(here.session)
     )
 
 

@@ -17,7 +17,7 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.journal import lines
 from refold.journal.about import About
-from refold.journal.home import Home, Session
+from refold.journal.home import Home, StoredSession
 from refold.views.counts import in_bytes
 
 
@@ -47,7 +47,7 @@ def _written(about: About, form: str, name: str) -> str:
         raise BadInput("This session is kept nowhere, so there is nothing to export.")
     file = Path(name or f"refold-{about.id}{SUFFIXES[form]}").expanduser()
     path = Path(about.directory) / file
-    made = exported(Session(about.id, place, 0.0), Wanted(form))
+    made = exported(StoredSession(about.id, place, 0.0), Wanted(form))
     size = save(path, _until_stopped(made.pieces), force=not name)
     lacking = "".join(f"\nleft out of it: {damage}" for damage in made.damages)
     return f"{path}: {made.told}, {in_bytes(size)}{lacking}"

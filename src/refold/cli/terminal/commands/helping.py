@@ -7,7 +7,7 @@ stands here.
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from refold.cli.terminal.conversing import Command, Group
+from refold.cli.terminal.conversing import Group, SlashCommand
 from refold.errors import BadInput
 from refold.skills.shortcuts import Offered
 from refold.views.cells import cells, cut
@@ -41,7 +41,9 @@ AT_ONCE = "While it works, this is done at once."
 LATER = "While it works, this waits until the turn is over."
 
 
-def all_of(table: Sequence[Command], own: Sequence[Offered], room: int) -> Iterator[Line]:
+def all_of(
+    table: Sequence[SlashCommand], own: Sequence[Offered], room: int
+) -> Iterator[Line]:
     """Every command with its line, by groups; then a person's own, and the keys."""
     for group, title in GROUPS.items():
         rows = [(_usage(c), c.about) for c in table if c.group == group]
@@ -58,7 +60,7 @@ def all_of(table: Sequence[Command], own: Sequence[Offered], room: int) -> Itera
     yield line("/help NAME tells more of one.", "dim")
 
 
-def whole(command: Command) -> Iterator[Line]:
+def whole(command: SlashCommand) -> Iterator[Line]:
     """One of them: how it is written, what it does, what else it is called."""
     yield (("accent", _usage(command)),)
     yield line(f"  {command.about}")
@@ -69,7 +71,7 @@ def whole(command: Command) -> Iterator[Line]:
     yield line(f"  {AT_ONCE if command.at_once else LATER}", "dim")
 
 
-def found(name: str, table: Sequence[Command], own: Sequence[Offered]) -> list[Line]:
+def found(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> list[Line]:
     """What is to be said of this name. Raises `BadInput` where there is none."""
     wanted = name.removeprefix("/").lower()
     for command in table:
@@ -82,7 +84,7 @@ def found(name: str, table: Sequence[Command], own: Sequence[Offered]) -> list[L
     raise BadInput(unknown(wanted, table, own))
 
 
-def unknown(name: str, table: Sequence[Command], own: Sequence[Offered]) -> str:
+def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> str:
     """That there is no such command, and which one is the nearest."""
     names = [known for command in table for known in command.names]
     near = get_close_matches(name, [*names, *(each.name[1:] for each in own)], 1, _NEAR)
@@ -90,7 +92,7 @@ def unknown(name: str, table: Sequence[Command], own: Sequence[Offered]) -> str:
     return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
 
 
-def _usage(command: Command) -> str:
+def _usage(command: SlashCommand) -> str:
     return f"/{command.name} {command.takes}".strip()
 
 

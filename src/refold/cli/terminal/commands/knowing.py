@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import anyio
 
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.keyboard.completion import Choice
+from refold.cli.terminal.keyboard.completion import CompletionChoice
 from refold.cli.terminal.surroundings import Surroundings
 from refold.errors import BadInput, ToolFailed
 from refold.hall.remembering import Remembering
@@ -23,10 +23,10 @@ MEMORY = ("show", "forget", "update")
 _OFF = "memory is off here: it was started with --no-memory, or memory = false is set"
 
 
-def named(around: Surroundings) -> Iterable[Choice]:
+def named(around: Surroundings) -> Iterable[CompletionChoice]:
     if around.skills is not None:
         for each in around.skills.found.skills:
-            yield Choice(each.name, each.description)
+            yield CompletionChoice(each.name, each.description)
 
 
 async def skills(here: Conversation, rest: str) -> None:

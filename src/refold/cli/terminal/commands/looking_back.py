@@ -82,7 +82,7 @@ def _verdicts(here: Conversation, entries: tuple[Entry, ...], turn: int) -> list
     from refold.claims.seen import Record, seen_in
     from refold.claims.today import Today
     from refold.claims.tree import records
-    from refold.cli.reading.verify import Report
+    from refold.cli.reading.verify import VerifyReport
     from refold.cli.reading.verify import lines as reported
     from refold.values.claims import Checked
 
@@ -101,7 +101,7 @@ def _verdicts(here: Conversation, entries: tuple[Entry, ...], turn: int) -> list
     for claim in told.claims:
         check_cancelled()
         checked += check((claim,), seen, today)
-    return list(reported(Report(id_, told, tuple(checked))))
+    return list(reported(VerifyReport(id_, told, tuple(checked))))
 
 
 def _tree(home: Home | None, view: View, entries: tuple[Entry, ...]) -> Node:

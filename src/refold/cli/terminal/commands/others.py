@@ -13,7 +13,7 @@ import anyio
 
 from refold.cli.terminal.conversing import Conversation
 from refold.cli.terminal.greeting import heading
-from refold.cli.terminal.keyboard.completion import Choice
+from refold.cli.terminal.keyboard.completion import CompletionChoice
 from refold.cli.terminal.surroundings import Surroundings, Way
 from refold.errors import BadInput
 from refold.journal.home import Home
@@ -32,10 +32,10 @@ _KEPT_NOWHERE = "this session is kept nowhere, and no other is looked for"
 _THERE = "a number goes on there; Enter stays here:"
 
 
-def completed(around: Surroundings) -> Iterable[Choice]:
+def completed(around: Surroundings) -> Iterable[CompletionChoice]:
     """What names a session, for completion."""
     for id_, name, title in around.sessions():
-        yield Choice(name or id_, title, f"{id_} {title}")
+        yield CompletionChoice(name or id_, title, f"{id_} {title}")
 
 
 async def sessions(here: Conversation, rest: str) -> None:

@@ -25,161 +25,161 @@ from refold.cli.terminal.commands import (
     who,
     whole,
 )
-from refold.cli.terminal.conversing import Command, Conversation, one_of
+from refold.cli.terminal.conversing import Conversation, SlashCommand, one_of
 from refold.cli.terminal.own import shell
 from refold.errors import BadInput
 
 
-def commands() -> tuple[Command, ...]:
+def commands() -> tuple[SlashCommand, ...]:
     return (*_sessions(), *_work(), *_content(), *_terminal())
 
 
-def _sessions() -> tuple[Command, ...]:
+def _sessions() -> tuple[SlashCommand, ...]:
     """Which session this is, and what becomes of it."""
     return (
-        Command("sessions", "other sessions of this directory, the newest first; go to one",
+        SlashCommand("sessions", "other sessions of this directory, the newest first; go to one",
                 others.sessions, "[WORDS]", group="session",
                 more="WORDS stand in the name, the title or a tag."),
-        Command("resume", "go on with another session; alone, pick one", others.resume,
+        SlashCommand("resume", "go on with another session; alone, pick one", others.resume,
                 "[NAME|ID|last]", ("load",), group="session", choices=others.completed,
                 more="It goes on where it works. last is the newest other one of this directory. "
                 "The one you leave is closed and kept. One that is open elsewhere is not taken over."),
-        Command("search", "where something was said, in the sessions of this directory",
+        SlashCommand("search", "where something was said, in the sessions of this directory",
                 others.search, "WORDS", group="session",
                 more='"words as they stand", or the beginning of one with a star.'),
-        Command("rename", "give this session a name, or show it", called.rename, "[NAME]",
+        SlashCommand("rename", "give this session a name, or show it", called.rename, "[NAME]",
                 ("save",), at_once=True, group="session",
                 more='refold -r NAME goes on with it; /rename "" takes the name away.'),
-        Command("tag", "give this session tags, or take them away", called.tag,
+        SlashCommand("tag", "give this session tags, or take them away", called.tag,
                 "[+TAG|-TAG]", at_once=True, group="session"),
-        Command("history", "what was said here, with the numbers that /rewind takes",
+        SlashCommand("history", "what was said here, with the numbers that /rewind takes",
                 looking_back.history, "[N]", group="session",
                 more="N: only the last so many times that you spoke."),
-        Command("export", "write this session to a file", exporting.export,
+        SlashCommand("export", "write this session to a file", exporting.export,
                 "[md|html|tar|text] [FILE]", group="session",
                 choices=one_of("md", "html", "json", "text"),
                 more="Without FILE, beside the work, under a name of its own."),
-        Command("fork", "go on in a copy; this session stays as it is", going_back.fork,
+        SlashCommand("fork", "go on in a copy; this session stays as it is", going_back.fork,
                 "[EVENT]", group="session",
                 more="EVENT is a number from /history: the copy ends there."),
-        Command("cd", "go on in another directory; alone, say where this session works",
+        SlashCommand("cd", "go on in another directory; alone, say where this session works",
                 moving.cd, "[DIR]", group="session",
                 more="What lies in the one before is no part of the workspace any more. The "
                 "settings and instructions of DIR count if you trust them."),
-        Command("add-dir", "have one more directory in the workspace; alone, say which there are",
+        SlashCommand("add-dir", "have one more directory in the workspace; alone, say which there are",
                 moving.add_dir, "[DIR]", group="session"),
-        Command("worktree", "go on in a git working tree of its own", moving.worktree,
+        SlashCommand("worktree", "go on in a git working tree of its own", moving.worktree,
                 "[NAME]", group="session",
                 more="It is made beside the repository, as by refold -w, and taken away at "
                 "the end if nothing was changed in it."),
-        Command("clear", "begin a new session", _clear, aliases=("new",), group="session",
+        SlashCommand("clear", "begin a new session", _clear, aliases=("new",), group="session",
                 more="The one before is kept. Ctrl+L only empties the screen."),
-        Command("continue", "go on without new words", _continue, group="session"),
-        Command("quit", "leave; the session is kept", _quit, aliases=("exit", "q"),
+        SlashCommand("continue", "go on without new words", _continue, group="session"),
+        SlashCommand("quit", "leave; the session is kept", _quit, aliases=("exit", "q"),
                 group="session"),
     )  # fmt: skip
 
 
-def _work() -> tuple[Command, ...]:
+def _work() -> tuple[SlashCommand, ...]:
     """Who works, what may be done, and the ways there and back."""
     return (
-        Command("model", "show the model, or choose another", choosing.model,
+        SlashCommand("model", "show the model, or choose another", choosing.model,
                 "[NAME] [save]", ("backend",), group="model", at_once=True, choices=choosing.models,
                 more="It counts from the next turn on; with save, for every session to come. "
                 "The name of a provider or a command line alone takes its usual model."),
-        Command("effort", "how hard it thinks", choosing.effort,
+        SlashCommand("effort", "how hard it thinks", choosing.effort,
                 f"[{'|'.join(choosing.EFFORTS)}] [save]", group="model", at_once=True,
                 choices=one_of(*choosing.EFFORTS)),
-        Command("agent", "show who works, or choose another", who.agent, "[NAME]",
+        SlashCommand("agent", "show who works, or choose another", who.agent, "[NAME]",
                 group="model", choices=who.choices),
-        Command("preset", "the prompts that there are for the agent main", who.preset,
+        SlashCommand("preset", "the prompts that there are for the agent main", who.preset,
                 "[NAME save]", group="model", at_once=True, choices=who.presets),
-        Command("format", "how another agent's command line is told the talk",
+        SlashCommand("format", "how another agent's command line is told the talk",
                 setting.format_, f"[{'|'.join(setting.FORMATS)}]", group="model", at_once=True,
                 choices=one_of(*setting.FORMATS),
                 more="It is the setting backend.format, of sessions to come."),
-        Command("mode", "how much runs unasked", rights.mode,
+        SlashCommand("mode", "how much runs unasked", rights.mode,
                 f"[{'|'.join(rights.MODES)}]", group="rights", at_once=True, choices=one_of(*rights.MODES)),
-        Command("approval", "on: ask as usual; off: everything runs unasked",
+        SlashCommand("approval", "on: ask as usual; off: everything runs unasked",
                 rights.approval, "[on|off]", group="rights", at_once=True, choices=one_of("on", "off")),
-        Command("permissions", "the rules in force; allow one for this session",
+        SlashCommand("permissions", "the rules in force; allow one for this session",
                 rights.permissions, "[allow RULE]", group="rights", at_once=True, choices=one_of("allow")),
-        Command("tools", "what can be called here, and what would run unasked",
+        SlashCommand("tools", "what can be called here, and what would run unasked",
                 equipment.tools, "[NAME]", at_once=True, group="rights",
                 choices=equipment.names),
-        Command("plan", "plan first, change nothing; list shows the plans", planning.plan,
+        SlashCommand("plan", "plan first, change nothing; list shows the plans", planning.plan,
                 "[list|WORDS]", group="plan", choices=one_of("list")),
-        Command("plans", "the plans of this session; or one of them, whole",
+        SlashCommand("plans", "the plans of this session; or one of them, whole",
                 planning.plans, "[N]", at_once=True, group="plan"),
-        Command("execute", "approve the plan, or just leave plan mode", planning.execute,
+        SlashCommand("execute", "approve the plan, or just leave plan mode", planning.execute,
                 group="plan"),
-        Command("rewind", "back to before something was said: talk, files or both",
+        SlashCommand("rewind", "back to before something was said: talk, files or both",
                 going_back.rewind_to, "[N] [talk|files|both]", group="plan",
                 more="Alone it lists where one can go back to. What would change is shown, "
                 "and done after a yes."),
-        Command("undo", "take back what was done since the last words", going_back.undo,
+        SlashCommand("undo", "take back what was done since the last words", going_back.undo,
                 group="plan"),
     )  # fmt: skip
 
 
-def _content() -> tuple[Command, ...]:
+def _content() -> tuple[SlashCommand, ...]:
     """What the session holds, has used up and knows."""
     return (
-        Command("context", "what fills the model's window, by part", filling.context,
+        SlashCommand("context", "what fills the model's window, by part", filling.context,
                 at_once=True, group="context"),
-        Command("compact", "tell the talk shorter; prune: only old results",
+        SlashCommand("compact", "tell the talk shorter; prune: only old results",
                 filling.compact, "[prune] [WHAT MUST NOT GET LOST]", at_once=True,
                 group="context", choices=one_of(*filling.KINDS)),
-        Command("todos", "what is to be done, and how far it is", filling.todos,
+        SlashCommand("todos", "what is to be done, and how far it is", filling.todos,
                 at_once=True, group="context"),
-        Command("cost", "tokens and money of this session; turns: of each turn",
+        SlashCommand("cost", "tokens and money of this session; turns: of each turn",
                 spending.cost, "[turns]", at_once=True, group="context",
                 choices=one_of("turns")),
-        Command("budget", "what a turn may use up", spending.budget,
+        SlashCommand("budget", "what a turn may use up", spending.budget,
                 "[USD|tokens N|calls N|seconds N|off]", at_once=True, group="context",
                 choices=one_of(*spending.KINDS)),
-        Command("iterations", "how many answers one turn may have", spending.iterations,
+        SlashCommand("iterations", "how many answers one turn may have", spending.iterations,
                 "[N|off]", at_once=True, group="context", choices=one_of("off"),
                 more="Of this session, the turn under way included; off: as it is set."),
-        Command("trace", "each call of this session, with its time and its cost",
+        SlashCommand("trace", "each call of this session, with its time and its cost",
                 looking_back.trace, "[N]", group="context",
                 more="N: only the slowest so many. Children and what they did come too."),
-        Command("verify", "is what the last answer claims borne out?",
+        SlashCommand("verify", "is what the last answer claims borne out?",
                 looking_back.verify, "[TURN]", group="context",
                 more="Held against the journal and the files; no model is asked."),
-        Command("expand", "the newest result, whole; N: the one N results back",
+        SlashCommand("expand", "the newest result, whole; N: the one N results back",
                 whole.whole, "[N]", group="context"),
-        Command("agents", "who could work here", who.agents, at_once=True,
+        SlashCommand("agents", "who could work here", who.agents, at_once=True,
                 group="children"),
-        Command("tree", "the children at work here: how far they are, what they cost",
+        SlashCommand("tree", "the children at work here: how far they are, what they cost",
                 family.tree, at_once=True, group="children"),
-        Command("background", "the children that work while the talk goes on",
+        SlashCommand("background", "the children that work while the talk goes on",
                 family.background, at_once=True, group="children"),
-        Command("stop", "end one child, or all, with all below; the turn goes on",
+        SlashCommand("stop", "end one child, or all, with all below; the turn goes on",
                 family.stop, "[child-1]", at_once=True, group="children"),
-        Command("skills", "skills and templates; or one of them, whole", knowing.skills,
+        SlashCommand("skills", "skills and templates; or one of them, whole", knowing.skills,
                 "[NAME]", at_once=True, group="knowledge", choices=knowing.named),
-        Command("memory", "what is remembered from session to session", knowing.memory,
+        SlashCommand("memory", "what is remembered from session to session", knowing.memory,
                 "[show|forget N|update]", group="knowledge", choices=one_of(*knowing.MEMORY)),
-        Command("note", "remember this; so does a line that begins with #", knowing.note,
+        SlashCommand("note", "remember this; so does a line that begins with #", knowing.note,
                 "WORDS", at_once=True, group="knowledge"),
     )  # fmt: skip
 
 
-def _terminal() -> tuple[Command, ...]:
+def _terminal() -> tuple[SlashCommand, ...]:
     """What is about the terminal, and not about the session."""
     return (
-        Command("help", "what can be typed here; NAME: all about that", _help, "[NAME]",
+        SlashCommand("help", "what can be typed here; NAME: all about that", _help, "[NAME]",
                 ("?",), at_once=True),
-        Command("shell", "run a command yourself; so does a line that begins with !",
+        SlashCommand("shell", "run a command yourself; so does a line that begins with !",
                 shell.shell, "COMMAND", at_once=True),
-        Command("config", "the settings, and where each comes from", setting.config,
+        SlashCommand("config", "the settings, and where each comes from", setting.config,
                 "[KEY]", at_once=True,
                 more="KEY may be a table. refold config set changes one."),
-        Command("theme", "the colours from now on", setting.theme,
+        SlashCommand("theme", "the colours from now on", setting.theme,
                 f"[{'|'.join(setting.THEMES)}] [save]", at_once=True,
                 choices=one_of(*setting.THEMES)),
-        Command("vi", "the keys of vi at the prompt, or those of Emacs", vi.vi, "[on|off]",
+        SlashCommand("vi", "the keys of vi at the prompt, or those of Emacs", vi.vi, "[on|off]",
                 choices=one_of("on", "off")),
     )  # fmt: skip
 

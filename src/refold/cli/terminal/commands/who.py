@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from refold.agents.choosing import choose
 from refold.agents.profile import unused_preset
 from refold.cli.terminal.conversing import Conversation
-from refold.cli.terminal.keyboard.completion import Choice
+from refold.cli.terminal.keyboard.completion import CompletionChoice
 from refold.cli.terminal.surroundings import Surroundings
 from refold.config.settings import Settings
 from refold.errors import BadInput
@@ -16,12 +16,15 @@ MAIN = "main"
 _HOW = "A preset is chosen when a session begins: refold --preset NAME"
 
 
-def choices(around: Surroundings) -> Iterable[Choice]:
-    return (Choice(each.name, each.description) for each in around.agents.every("main"))
+def choices(around: Surroundings) -> Iterable[CompletionChoice]:
+    return (
+        CompletionChoice(each.name, each.description)
+        for each in around.agents.every("main")
+    )
 
 
-def presets(around: Surroundings) -> Iterable[Choice]:
-    return (Choice(name, about) for name, about in around.presets())
+def presets(around: Surroundings) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(name, about) for name, about in around.presets())
 
 
 async def agent(here: Conversation, rest: str) -> None:

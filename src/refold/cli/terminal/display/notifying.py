@@ -39,7 +39,7 @@ def ring(environ: Mapping[str, str], text: str, display: Display = "line") -> st
     return BELL
 
 
-class Patience:
+class Bell:
     """Whether the person has waited so long that they may look elsewhere.
 
     `after` in seconds; 0: they never have. They are here whenever they do something.

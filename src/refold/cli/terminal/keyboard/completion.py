@@ -24,7 +24,7 @@ _MOST = 50  # names offered at once
 _LEAST = 2  # letters of a name that is looked for everywhere
 
 
-class Named(Struct, frozen=True):
+class NamedCommand(Struct, frozen=True):
     """A command: its name without the slash, what it takes, and what it is for."""
 
     name: str
@@ -32,7 +32,7 @@ class Named(Struct, frozen=True):
     takes: str = ""
 
 
-class Choice(Struct, frozen=True):
+class CompletionChoice(Struct, frozen=True):
     """What may follow a command. It is found by `also`, too."""
 
     word: str
@@ -50,22 +50,22 @@ class Offer(Struct, frozen=True):
 
 
 Complete = Callable[[str], Iterator[Offer]]
-Choices = Callable[[], Iterable[Choice]]
+Choices = Callable[[], Iterable[CompletionChoice]]
 Found = Callable[[str], Sequence[str]]
 
 
 def these(*words: str) -> Choices:
     """A choice that is always the same."""
-    found = tuple(map(Choice, words))
+    found = tuple(map(CompletionChoice, words))
     return lambda: found
 
 
 def kept(choices: Choices, seconds: float = 5.0) -> Choices:
     """The same, not looked for again at each key."""
     lock = Lock()
-    until, found = 0.0, list[Choice]()
+    until, found = 0.0, list[CompletionChoice]()
 
-    def look() -> Sequence[Choice]:
+    def look() -> Sequence[CompletionChoice]:
         nonlocal until, found
         with lock:
             if time.monotonic() >= until:
@@ -81,7 +81,7 @@ def nowhere(wanted: str) -> Sequence[str]:
 
 
 def completing(
-    commands: Sequence[Named],
+    commands: Sequence[NamedCommand],
     choices: Mapping[str, Choices],
     directory: Callable[[], str],
     found: Found = nowhere,
@@ -113,7 +113,7 @@ def names_a_file(before: str) -> bool:
     return _NAMED.search(before) is not None
 
 
-def _commands(before: str, commands: Iterable[Named]) -> Iterator[Offer]:
+def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Offer]:
     for each in commands:
         if each.name.startswith(before[1:].lower()):
             shown = f"/{each.name} {each.takes}".rstrip()

@@ -50,13 +50,15 @@ _OTHERS = (
 )
 
 
-class Done(Struct, frozen=True):
+class CommandDone(Struct, frozen=True):
     code: int
     printed: Printed
     full_screen: bool
 
 
-async def run(command: Sequence[str], directory: str, environ: Mapping[str, str]) -> Done:
+async def run(
+    command: Sequence[str], directory: str, environ: Mapping[str, str]
+) -> CommandDone:
     """Until it ends. Raises `RefoldError` where it cannot be begun."""
     ours, its = os.openpty()
     try:
@@ -81,7 +83,7 @@ async def run(command: Sequence[str], directory: str, environ: Mapping[str, str]
             _write(1, relay.seen.undone())
             if _in_a_line(relay):
                 _write(1, b"\r\n")
-        return Done(code, relay.printed, relay.seen.full_screen)
+        return CommandDone(code, relay.printed, relay.seen.full_screen)
     finally:
         os.close(ours)
 
